@@ -204,7 +204,7 @@ def _usage_line(error: click.UsageError) -> str:
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
     """Fine-tune text encoders with auxiliary objectives whose weights are fixed or learned."""
-    from auxlearn.commands.console import clean_output
+    from auxlearn.results.console import clean_output
 
     if process_count() > 1 and ctx.invoked_subcommand != "train":
         raise ConfigError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import ExampleCommand
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -15,15 +15,9 @@ if TYPE_CHECKING:
     from auxlearn.core.registry import Registry
     from auxlearn.testing.check_base import Report
 
-EXAMPLES = (
-    Example("Every plug-in of a file", "auxlearn check examples/long_or_short.py"),
-    Example("A built-in task with one of its options", "auxlearn check l3mask --score surprisal"),
-)
-
 
 @click.command(
     cls=ExampleCommand,
-    examples=EXAMPLES,
     options_metavar="[OPTIONS]",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
@@ -41,8 +35,14 @@ def command(ctx: click.Context, /, plugin: str, device: str) -> None:
 
     FILE is a Python file that registers plug-ins, NAME a registered one. Options of a plug-in are
     given as in `auxlearn train`. The exit code is 1 if a check does not hold.
+
+    Examples:
+        # Every plug-in of a file
+        auxlearn check examples/long_or_short.py
+        # A built-in task with one of its options
+        auxlearn check l3mask --score surprisal
     """
-    from auxlearn.commands.console import ConsoleReporter, print_results
+    from auxlearn.results.console import ConsoleReporter, print_results
 
     reporter = ConsoleReporter()
     with reporter.waiting("loading torch and transformers"):

@@ -7,32 +7,12 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of
 from auxlearn.comparison.compare import compare
 from auxlearn.core.arguments import settings_of
 
-EXAMPLES = (
-    Example(
-        "Tables of one sweep; also as Markdown, LaTeX and CSV, with plots",
-        "auxlearn compare sweeps/reviews --output tables",
-    ),
-    Example(
-        "In LaTeX, every method compared with the single task only",
-        'auxlearn compare sweeps/reviews --against "single task" --format latex',
-    ),
-    Example(
-        "Two metrics on test and dev, and every two methods with intervals and p-values",
-        "auxlearn compare sweeps/reviews --metric macro_f1 --metric mcc --set test --set dev "
-        "--show pairs",
-    ),
-    Example(
-        "A sweep beside the results that the paper reports",
-        "auxlearn compare sweeps/reviews --published l3masking_table3",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+@click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=PATH)
 @options_of(
     settings_of(compare),
@@ -74,11 +54,22 @@ def command(
     FOLDER is the folder of a sweep, finished or not, or of a run. Runs that differ in the seed only
     are one method. Methods on the same data with the same encoder are compared with each other;
     data sets are the columns of a table.
+
+    Examples:
+        # Tables of one sweep; also as Markdown, LaTeX and CSV, with plots
+        auxlearn compare sweeps/reviews --output tables
+        # In LaTeX, every method compared with the single task only
+        auxlearn compare sweeps/reviews --against "single task" --format latex
+        # Two metrics on test and dev, and every two methods with intervals and p-values
+        auxlearn compare sweeps/reviews --metric macro_f1 --metric mcc --set test --set dev \
+        --show pairs
+        # A sweep beside the results that the paper reports
+        auxlearn compare sweeps/reviews --published l3masking_table3
     """
-    from auxlearn.commands import console
     from auxlearn.comparison.formats import render, save, terminal
     from auxlearn.comparison.tables import Layout
     from auxlearn.core.files import expand
+    from auxlearn.results import console
     from auxlearn.results.outputs import check_output_folder
 
     layout = Layout(decimals, show)

@@ -8,36 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import Example, ExampleCommand, label_map, options_of
+from auxlearn.commands.options import ExampleCommand, label_map, options_of
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import shorten
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import validate
 
 if TYPE_CHECKING:
-    from auxlearn.data.audit import Audit
+    from auxlearn.data.audit import Audit, Lengths
     from auxlearn.data.dataset import TextDataset
-    from auxlearn.data.lengths import Lengths
 
 
 #: Labels that are listed one by one; of more, the most and the least frequent ones of train.
 LISTED_LABELS, MOST_FREQUENT, LEAST_FREQUENT = 30, 10, 5
-
-EXAMPLES = (
-    Example("Audit a folder of train, dev and test files", "auxlearn data check data/reviews"),
-    Example(
-        "Other column names; the whole audit as JSON",
-        "auxlearn data check data/columns --text-column body --json",
-    ),
-    Example(
-        "Labels of the files by the classes that they stand for",
-        "auxlearn data check data/renamed --labels method=approach --labels result=finding",
-    ),
-    Example(
-        "Lengths in tokens of an encoder, and how many texts are truncated",
-        "auxlearn data check data/reviews --encoder tiny --max-length 64",
-    ),
-)
 
 
 @click.group()
@@ -45,7 +28,7 @@ def command() -> None:
     """Audit a data set before training on it."""
 
 
-@command.command(cls=ExampleCommand, examples=EXAMPLES)
+@command.command(cls=ExampleCommand)
 @click.argument("dataset")
 @options_of(
     RunConfig,
@@ -65,10 +48,20 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     Reported are empty and repeated texts, texts with contradictory labels, and texts of dev and
     test that occur in train. DATASET is a folder, the name of a data-set card, or a Hugging Face
     hub id.
+
+    Examples:
+        # Audit a folder of train, dev and test files
+        auxlearn data check data/reviews
+        # Other column names; the whole audit as JSON
+        auxlearn data check data/columns --text-column body --json
+        # Labels of the files by the classes that they stand for
+        auxlearn data check data/renamed --labels method=approach --labels result=finding
+        # Lengths in tokens of an encoder, and how many texts are truncated
+        auxlearn data check data/reviews --encoder tiny --max-length 64
     """
-    from auxlearn.commands.console import print_results
     from auxlearn.data.audit import audit
     from auxlearn.data.load import load_dataset
+    from auxlearn.results.console import print_results
     from auxlearn.results.tables import Grid
 
     if "labels" in given:
@@ -78,7 +71,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     report = audit(found)
     lengths = _measure(found, encoder, settings.max_length)
     if as_json:
-        content = report.to_dict() | {
+        content = asdict(report) | {
             "fingerprint": found.fingerprint,
             "metric": found.metric,
             "notes": list(found.notes),
@@ -124,9 +117,9 @@ def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
 
 def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict[str, Lengths]:
     """Return the lengths of the texts of each split, in tokens if an encoder is given."""
-    from auxlearn.data.lengths import token_lengths, word_lengths
+    from auxlearn.data.audit import token_lengths, word_lengths
 
-    splits = {**dataset.splits, **dataset.ood}
+    splits = dataset.everything
     if encoder is None:
         return {name: word_lengths(split) for name, split in splits.items()}
     from auxlearn.encoders.load import load_tokenizer

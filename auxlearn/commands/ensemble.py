@@ -8,24 +8,12 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of
 from auxlearn.comparison.ensemble import ensemble
 from auxlearn.core.arguments import settings_of
 
-EXAMPLES = (
-    Example("Two runs, on their test split", "auxlearn ensemble runs/reviews runs/mask_tuning"),
-    Example(
-        "All finished runs of a method of a sweep; the predictions as a table",
-        "auxlearn ensemble sweeps/reviews --method MLM --output ensemble.csv",
-    ),
-    Example(
-        "On another labelled data set, for which the models are run",
-        "auxlearn ensemble runs/reviews runs/mask_tuning --dataset data/other_reviews --json",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @options_of(
     settings_of(ensemble),
@@ -39,14 +27,22 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     stored predictions are averaged, without loading a model. The table has the scores of each run,
     their mean, and those of the ensemble. With --output, the examples are written with the columns
     predicted_label and probability_CLASS, as `auxlearn predict` writes them.
+
+    Examples:
+        # Two runs, on their test split
+        auxlearn ensemble runs/reviews runs/mask_tuning
+        # All finished runs of a method of a sweep; the predictions as a table
+        auxlearn ensemble sweeps/reviews --method MLM --output ensemble.csv
+        # On another labelled data set, for which the models are run
+        auxlearn ensemble runs/reviews runs/mask_tuning --dataset data/other_reviews --json
     """
     found = ensemble(*runs, **given)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
         return
 
-    from auxlearn.commands.console import print_results
     from auxlearn.core.metric_names import TITLES
+    from auxlearn.results.console import print_results
     from auxlearn.results.tables import Grid
 
     rows = found.to_frame()

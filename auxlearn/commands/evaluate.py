@@ -8,31 +8,13 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, label_map, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, label_map, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.evaluation.finished import evaluate
 from auxlearn.results.folder import load_run
 
-EXAMPLES = (
-    Example(
-        "Metrics on the test splits of other data sets; all results as a JSON file too",
-        "auxlearn evaluate runs/reviews --dataset data/reviews --dataset data/other_reviews "
-        "--output scores.json",
-    ),
-    Example(
-        "A set whose labels have other names",
-        "auxlearn evaluate runs/reviews --dataset data/renamed --labels method=approach "
-        "--labels result=finding",
-    ),
-    Example(
-        "Another split and other column names, as JSON",
-        "auxlearn evaluate runs/reviews --dataset data/columns --split dev --text-column body "
-        "--json",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.argument("run", type=PATH)
 @click.option(
     "--dataset",
@@ -56,8 +38,19 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     those whose text does not occur in train. Labels are matched by name, by --labels, or as the
     data-set card of the run's training data maps them: the three classes of MultiNLI to the two of
     HANS, for example. The results carry the names of the sets.
+
+    Examples:
+        # Metrics on the test splits of other data sets; all results as a JSON file too
+        auxlearn evaluate runs/reviews --dataset data/reviews --dataset data/other_reviews \
+        --output scores.json
+        # A set whose labels have other names
+        auxlearn evaluate runs/reviews --dataset data/renamed --labels method=approach --labels \
+        result=finding
+        # Another split and other column names, as JSON
+        auxlearn evaluate runs/reviews --dataset data/columns --split dev --text-column body \
+        --json
     """
-    from auxlearn.commands.console import print_results
+    from auxlearn.results.console import print_results
     from auxlearn.results.tables import example_sentences, metrics_grid
 
     if "labels" in given:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.console import output
-from auxlearn.commands.options import Example, ExampleCommand, option_flag
+from auxlearn.commands.options import ExampleCommand, option_flag
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.results.console import output
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -18,17 +18,7 @@ if TYPE_CHECKING:
     from auxlearn.core.registry import Registry
 
 
-EXAMPLES = (
-    Example("Weightings with their options and defaults", "auxlearn list weightings"),
-    Example("One task with its options", "auxlearn list tasks l3mask"),
-    Example(
-        "Auxiliary tasks, those of a plug-in file included",
-        "auxlearn list tasks --plugin my_task.py",
-    ),
-)
-
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.argument(
     "what",
     type=click.Choice(["tasks", "losses", "weightings", "encoders", "datasets"]),
@@ -47,6 +37,14 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
 
     Tasks, losses and weightings are listed with their options and defaults. With NAME, only what
     has that name.
+
+    Examples:
+        # Weightings with their options and defaults
+        auxlearn list weightings
+        # One task with its options
+        auxlearn list tasks l3mask
+        # Auxiliary tasks, those of a plug-in file included
+        auxlearn list tasks --plugin my_task.py
     """
     from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
 

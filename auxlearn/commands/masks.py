@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of, run_config
+from auxlearn.commands.options import PATH, ExampleCommand, options_of, run_config
 from auxlearn.core.config import RunConfig
 from auxlearn.core.settings import Columns
 
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from auxlearn.mask_analysis.masks import MaskReport
     from auxlearn.mask_analysis.statistics import Group
 
-EXAMPLES = (
-    Example(
-        "What l3mask masks in a data set with an encoder, beside random masking",
-        "auxlearn masks --dataset data/reviews --encoder tiny --aux l3mask --aux random_mlm",
-    ),
-    Example(
-        "The tasks of a run, from 200 of its training texts, with plots and tables in a folder",
-        "auxlearn masks runs/reviews --examples 200 --output masks",
-    ),
-)
 
 #: Settings of a run that decide what is masked.
 SETTINGS = (
@@ -50,7 +40,6 @@ RANKED = 5
 
 @click.command(
     cls=ExampleCommand,
-    examples=EXAMPLES,
     options_metavar="[OPTIONS]",
     context_settings={"ignore_unknown_options": True},
 )
@@ -90,9 +79,15 @@ def command(
     folder RUN, finished or not; options of the command line take precedence. Nothing is trained.
     l3mask scores the texts with the pretrained encoder; a later run reads the scores from the
     cache.
+
+    Examples:
+        # What l3mask masks in a data set with an encoder, beside random masking
+        auxlearn masks --dataset data/reviews --encoder tiny --aux l3mask --aux random_mlm
+        # The tasks of a run, from 200 of its training texts, with plots and tables in a folder
+        auxlearn masks runs/reviews --examples 200 --output masks
     """
-    from auxlearn.commands import console
     from auxlearn.core.files import expand, write_json, write_text
+    from auxlearn.results import console
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.outputs import check_output_folder
 

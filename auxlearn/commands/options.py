@@ -9,6 +9,7 @@ them has an option of that name.
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 import types
 import typing
@@ -78,11 +79,14 @@ class SettingOption(click.Option):
 
 
 class ExampleCommand(click.Command):
-    """A command whose help shows examples before its options, and these by section."""
+    """A command whose help shows the examples of its docstring before its options by section."""
 
-    def __init__(self, *args: Any, examples: tuple[Example, ...] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.examples = examples
+        self.help, _, shown = inspect.cleandoc(self.help or "").partition("\n\nExamples:\n")
+        lines = [" ".join(line.split()) for line in shown.splitlines()]
+        titles = [line.removeprefix("# ") for line in lines[::2]]
+        self.examples = [*map(Example, titles, lines[1::2])]
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the description and the examples, whose lines are never wrapped."""

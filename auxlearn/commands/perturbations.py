@@ -9,25 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand
+from auxlearn.commands.options import PATH, ExampleCommand
 
 if TYPE_CHECKING:
     from auxlearn.mask_analysis.perturbations import Diversity, Outcomes
 
 
-EXAMPLES = (
-    Example(
-        "Statistics by epoch, and ten texts with what was substituted",
-        "auxlearn perturbations runs/mask_tuning --texts 10",
-    ),
-    Example(
-        "The same as tables in a folder: JSON and CSV",
-        "auxlearn perturbations runs/mask_tuning --output perturbations",
-    ),
-)
-
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.argument("run", type=PATH)
 @click.option(
     "--texts",
@@ -49,9 +37,15 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     tokens by epoch, and of whole examples over all epochs, as Mask-tuning's section V counts them.
     Parts of speech are compared if spaCy (with en_core_web_sm), NLTK (with its tagger) or TextBlob
     is installed.
+
+    Examples:
+        # Statistics by epoch, and ten texts with what was substituted
+        auxlearn perturbations runs/mask_tuning --texts 10
+        # The same as tables in a folder: JSON and CSV
+        auxlearn perturbations runs/mask_tuning --output perturbations
     """
-    from auxlearn.commands import console
     from auxlearn.mask_analysis.perturbations import perturbations
+    from auxlearn.results import console
 
     report = perturbations(run, texts=texts, output=output)
     if as_json:

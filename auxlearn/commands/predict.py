@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import DataError, is_blank, printable, shorten
 from auxlearn.core.table import Table
@@ -27,23 +27,8 @@ from auxlearn.results.folder import finished_folder
 #: What a text given as an argument is said to stand in.
 COMMAND_LINE = "the command line"
 
-EXAMPLES = (
-    Example(
-        "Texts on the command line",
-        'auxlearn predict runs/reviews "A warm and funny film." "Not worth the time."',
-    ),
-    Example(
-        "A table in, a table out: all columns, the predicted label, and all probabilities",
-        "auxlearn predict runs/reviews --file new.csv --text-column body --output labelled.csv",
-    ),
-    Example(
-        "A file with one text per line; all probabilities, as JSON lines",
-        "auxlearn predict runs/reviews --file texts.txt --json",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.argument("run", type=PATH)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
@@ -71,6 +56,14 @@ def command(
     labels or the tags of words have no probability); a tab, line break
     or control character in a text is written as an escape such as \\t. With --output, all columns
     of the table are written with the columns predicted_label and probability_CLASS.
+
+    Examples:
+        # Texts on the command line
+        auxlearn predict runs/reviews "A warm and funny film." "Not worth the time."
+        # A table in, a table out: all columns, the predicted label, and all probabilities
+        auxlearn predict runs/reviews --file new.csv --text-column body --output labelled.csv
+        # A file with one text per line; all probabilities, as JSON lines
+        auxlearn predict runs/reviews --file texts.txt --json
     """
     _check_sources(texts, file)
     finished_folder(run)  # before libraries are loaded and texts are read

@@ -7,23 +7,11 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of
 from auxlearn.core.run_settings import PretrainSettings
 
-EXAMPLES = (
-    Example(
-        "Task-adaptive pretraining (TAPT) on the train texts of a data set",
-        "auxlearn pretrain --encoder bert --dataset data/reviews --output encoders/bert-reviews",
-    ),
-    Example(
-        "A masked-language-model head for a checkpoint without one: the backbone is frozen",
-        "auxlearn pretrain --encoder my_encoder --corpus texts.txt --trainable head "
-        "--output with_head",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.option(
     "--output",
     required=True,
@@ -37,8 +25,15 @@ def command(output: Path, **given: Any) -> None:
     On the train texts of a data set this is task-adaptive pretraining (TAPT). For a checkpoint
     without a masked-language-model head, train the newly initialised head first (`--trainable
     head`), then all parameters.
+
+    Examples:
+        # Task-adaptive pretraining (TAPT) on the train texts of a data set
+        auxlearn pretrain --encoder bert --dataset data/reviews --output encoders/bert-reviews
+        # A masked-language-model head for a checkpoint without one: the backbone is frozen
+        auxlearn pretrain --encoder my_encoder --corpus texts.txt --trainable head --output \
+        with_head
     """
-    from auxlearn.commands.console import ConsoleReporter
+    from auxlearn.results.console import ConsoleReporter
     from auxlearn.training.pretrain import pretrain
 
     results = pretrain(output=output, reporter=ConsoleReporter(), **given)

@@ -7,24 +7,12 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.reports.page import report
 
-EXAMPLES = (
-    Example("A finished run; writes runs/reviews/report.html", "auxlearn report runs/reviews"),
-    Example(
-        "A sweep, without the texts of the data set",
-        "auxlearn report sweeps/reviews --no-texts --output reviews.html",
-    ),
-    Example(
-        "Several runs beside each other",
-        "auxlearn report runs/reviews runs/mask_tuning --output both.html",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+@click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=PATH)
 @options_of(
     settings_of(report),
@@ -40,8 +28,16 @@ def command(folders: tuple[Path, ...], no_texts: bool, **given: Any) -> None:
 
     FOLDER is a finished run or a sweep. The page has data, results with intervals, weights, dev
     curves, confusion matrices, misclassified examples, costs, and the commands that repeat it all.
+
+    Examples:
+        # A finished run; writes runs/reviews/report.html
+        auxlearn report runs/reviews
+        # A sweep, without the texts of the data set
+        auxlearn report sweeps/reviews --no-texts --output reviews.html
+        # Several runs beside each other
+        auxlearn report runs/reviews runs/mask_tuning --output both.html
     """
-    from auxlearn.commands.console import ConsoleReporter, print_results
+    from auxlearn.results.console import ConsoleReporter, print_results
 
     with ConsoleReporter().waiting("writing the report"):
         written = report(*folders, texts=not no_texts, **given)

@@ -8,24 +8,13 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import DataError
 from auxlearn.evaluation.score import score
 
-EXAMPLES = (
-    Example(
-        "Every token of a file of texts: log-probability and entropy",
-        "auxlearn score --encoder tiny --file texts.txt --output scores.csv",
-    ),
-    Example(
-        "Which of two sentences a model prefers",
-        'auxlearn score --encoder tiny --level text "The keys are here." "The keys is here."',
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES)
+@click.command(cls=ExampleCommand)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
     "--file",
@@ -40,12 +29,18 @@ def command(
 
     The probability of a token is read where the token and the later tokens of its word are masked
     (PLL-word-l2r). Words and texts are sums over their tokens. Everything is in nats.
+
+    Examples:
+        # Every token of a file of texts: log-probability and entropy
+        auxlearn score --encoder tiny --file texts.txt --output scores.csv
+        # Which of two sentences a model prefers
+        auxlearn score --encoder tiny --level text "The keys are here." "The keys is here."
     """
     if bool(texts) == (file is not None):
         problem = "texts are given twice" if texts else "score needs texts"
         raise DataError(f"{problem}: give them either on the command line or by --file")
 
-    from auxlearn.commands.console import ConsoleReporter
+    from auxlearn.results.console import ConsoleReporter
 
     frame = score(texts=file or list(texts), output=output, reporter=ConsoleReporter(), **given)
     if output is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, Example, ExampleCommand, announce_plugins, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.files import expand
 from auxlearn.core.validation import validate
@@ -16,20 +16,8 @@ from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from auxlearn.sweeps.view import ConsoleView, duration
 
-EXAMPLES = (
-    Example(
-        "Trials of a sweep file and an estimate of their time; nothing is trained",
-        "auxlearn sweep sweep.yaml --dry-run",
-    ),
-    Example("Two trials at a time on this machine", "auxlearn sweep sweep.yaml --jobs 2"),
-    Example(
-        "One SLURM job per trial, each with one GPU",
-        "auxlearn sweep sweep.yaml --executor slurm --slurm-partition gpu --gpus 1",
-    ),
-)
 
-
-@click.command(cls=ExampleCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+@click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
 @click.argument("file", type=PATH)
 @click.option(
     "--dry-run", is_flag=True, help="Show the trials and their estimated time; train nothing."
@@ -51,8 +39,16 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
 
     The same command resumes an interrupted sweep: finished trials are not run again. The exit code
     is 1 if a trial has failed; the other trials are run nevertheless.
+
+    Examples:
+        # Trials of a sweep file and an estimate of their time; nothing is trained
+        auxlearn sweep sweep.yaml --dry-run
+        # Two trials at a time on this machine
+        auxlearn sweep sweep.yaml --jobs 2
+        # One SLURM job per trial, each with one GPU
+        auxlearn sweep sweep.yaml --executor slurm --slurm-partition gpu --gpus 1
     """
-    from auxlearn.commands import console
+    from auxlearn.results import console
 
     plan = read_sweep(file)
     folder = SweepFolder(expand(given.pop("output", f"sweeps/{plan.name}")))
@@ -85,7 +81,7 @@ def _plugins_of(plan: SweepFile) -> list[str]:
 
 
 def _dry_run(plan: SweepFile, folder: SweepFolder, settings: Any) -> None:
-    from auxlearn.commands import console
+    from auxlearn.results import console
     from auxlearn.results.tables import Grid
     from auxlearn.sweeps.estimate import estimate_trials
     from auxlearn.sweeps.execute import trial_state
@@ -138,10 +134,10 @@ def _dry_run(plan: SweepFile, folder: SweepFolder, settings: Any) -> None:
 
 
 def _report(results: SweepResults) -> None:
-    from auxlearn.commands import console
     from auxlearn.comparison.compare import compare
     from auxlearn.comparison.formats import terminal
     from auxlearn.comparison.tables import Layout
+    from auxlearn.results import console
 
     out = console.output()
     failed, folder = results.failed, results.folder

@@ -6,26 +6,11 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import Example, RunCommand, options_of, run_config
+from auxlearn.commands.options import RunCommand, options_of, run_config
 from auxlearn.core.config import RunConfig
 
-EXAMPLES = (
-    Example(
-        "Built-in encoder and data set; the weight of the auxiliary task is meta-learned",
-        "auxlearn train --aux l3mask --weights meta",
-    ),
-    Example(
-        "Your own data (train, dev and test as .tsv, .csv or .jsonl) with a fixed weight",
-        "auxlearn train --dataset data/reviews --encoder bert --aux random_mlm --fixed-alpha 0.3",
-    ),
-    Example(
-        "Another seed of an earlier run",
-        "auxlearn train --config runs/reviews/config.yaml --seed 1 --output runs/reviews-1",
-    ),
-)
 
-
-@click.command(cls=RunCommand, examples=EXAMPLES, options_metavar="[OPTIONS]")
+@click.command(cls=RunCommand, options_metavar="[OPTIONS]")
 @click.option(
     "--config",
     "config_file",
@@ -55,8 +40,16 @@ def command(
 
     Without options, a small built-in encoder is trained to tell which Python library a passage of
     documentation comes from. The same command resumes an interrupted run from its last checkpoint.
+
+    Examples:
+        # Built-in encoder and data set; the weight of the auxiliary task is meta-learned
+        auxlearn train --aux l3mask --weights meta
+        # Your own data (train, dev and test as .tsv, .csv or .jsonl) with a fixed weight
+        auxlearn train --dataset data/reviews --encoder bert --aux random_mlm --fixed-alpha 0.3
+        # Another seed of an earlier run
+        auxlearn train --config runs/reviews/config.yaml --seed 1 --output runs/reviews-1
     """
-    from auxlearn.commands.console import ConsoleReporter, print_results
+    from auxlearn.results.console import ConsoleReporter, print_results
 
     reporter = ConsoleReporter()
     with reporter.waiting("loading torch and transformers"):

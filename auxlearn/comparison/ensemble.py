@@ -36,7 +36,7 @@ from auxlearn.evaluation.predict import (
 )
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
-from auxlearn.results.folder import FinishedRun, RunFolder, check_finished, finished_folder
+from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
 from auxlearn.results.predictions import (
     Stored,
     other_predictions,
@@ -245,7 +245,7 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
     found: dict[Path, RunResults] = {}
     resolved: set[Path] = set()
     for run in runs:
-        check_finished(run)
+        finished_folder(run)
         if run.resolve() in resolved:
             raise RunError(f"{run} is given twice: name each run once")
         resolved.add(run.resolve())

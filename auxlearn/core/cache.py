@@ -35,7 +35,7 @@ def default_folder() -> Path:
     return expand(chosen or f"{base}/auxlearn")
 
 
-def check_cache_folder(folder: Path | None = None) -> None:
+def check_cache_folder(folder: Path | None) -> None:
     """Check that a cache folder is there or can be made; the default one if none is given."""
     place = folder or default_folder()
     if not place.is_dir():
@@ -64,10 +64,7 @@ class TensorCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(
-                f"cannot create the cache folder {self.folder} ({error.strerror}): "
-                "choose another with --cache-dir"
-            ) from None
+            raise self._unusable(error) from None
 
     def get(self, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Return the tensors of an entry; compute and store them if there is none."""

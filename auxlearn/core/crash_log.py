@@ -28,12 +28,9 @@ def logged_into(folder: Path) -> Iterator[None]:
         (folder / FILE).unlink()
     try:
         yield
-    except UserError:
-        raise
-    except (KeyboardInterrupt, SystemExit):
-        raise
     except BaseException as error:
-        if not isinstance(error, OSError):  # the command line explains these in one line
+        # The command line explains these in one line.
+        if not isinstance(error, UserError | OSError | KeyboardInterrupt | SystemExit):
             _write(folder / FILE, error)
         raise
 

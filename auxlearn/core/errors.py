@@ -180,6 +180,11 @@ def first_fault(error: BaseException) -> str:
     return shorten_middle(" ".join(text.split()), 300)
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error message that is not blank; "" if there is none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+
+
 def named_fault(error: BaseException) -> str:
     """Return an exception as its type and one short line."""
     return f"{type(error).__name__}: {first_fault(error)}".removesuffix(": ")

@@ -334,20 +334,6 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     return content
 
 
-def check_inside(path: Path, folder: Path, error: type[UserError] = UserError) -> None:
-    """Check that a path in a folder does not lead out of it through a link."""
-    if path.is_symlink():
-        try:
-            inside = path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
-        except (OSError, RuntimeError):
-            raise error(f"{shorten(str(path), 300)} is a link that leads nowhere") from None
-        if not inside:
-            raise error(
-                f"{shorten(str(path), 300)} is a link out of the folder, which is not followed: "
-                "copy the file into the folder"
-            )
-
-
 def name_problem(name: str) -> str | None:
     r"""Return why a name cannot name a file of results, as one component of a path; else ``None``.
 

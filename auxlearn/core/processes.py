@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -73,12 +74,12 @@ def muted() -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True)
 class Processes:
     """The processes that train together; by default this one alone, for which nothing is done."""
 
-    def __init__(self, number: int = 0, count: int = 1) -> None:
-        self.number = number
-        self.count = count
+    number: int = 0  # of this process
+    count: int = 1
 
     @property
     def leads(self) -> bool:

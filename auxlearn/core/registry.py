@@ -205,23 +205,16 @@ def load_plugin(path: str | Path) -> str:
     loader = _SourceLoader(name, str(path))
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
-    earlier = [
-        other
-        for other, known in sys.modules.items()
-        if other.startswith(_PLUGIN_MODULE) and known.__file__ == str(path)
-    ]
+    plugins = [other for other in sys.modules if other.startswith(_PLUGIN_MODULE)]
+    earlier = [other for other in plugins if sys.modules[other].__file__ == str(path)]
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except ConfigError:
-        del sys.modules[name]
-        raise
-    except KeyboardInterrupt:
-        del sys.modules[name]
-        raise
     except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, ConfigError | KeyboardInterrupt):
+            raise
         raise ConfigError(
             f"plug-in file {path} cannot be imported: {named_fault(error)}"
         ) from error

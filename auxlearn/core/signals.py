@@ -12,9 +12,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -24,54 +24,32 @@ class StopRequest:
     second one interrupts. In other threads, where Python handles none, it has no effect.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
-        self._previous: dict[int, object] = {}
+    def __init__(self, requested: bool = False) -> None:
+        self.requested = requested
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        self._previous = _handle_with(self._handle)
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
-        _restore(self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         _leave_terminal(number)
         if self.requested:
-            raise KeyboardInterrupt(_name(number))
+            said = "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
+            raise KeyboardInterrupt(said)
         self.requested = True
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> StopRequest:
     """Raise ``KeyboardInterrupt`` in the block on each of :data:`SIGNALS`; its text says why."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        _leave_terminal(number)
-        raise KeyboardInterrupt(_name(number))
-
-    previous = _handle_with(handle)
-    try:
-        yield
-    finally:
-        _restore(previous)
-
-
-def _handle_with(handler: object) -> dict[int, object]:
-    """Set a handler, and return the earlier ones."""
-    if threading.current_thread() is not threading.main_thread():
-        return {}
-    numbers = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
-    return {number: signal.signal(number, handler) for number in numbers}  # type: ignore[arg-type]
-
-
-def _restore(previous: dict[int, object]) -> None:
-    for number, handler in previous.items():
-        signal.signal(number, handler)  # type: ignore[arg-type]
-
-
-def _name(number: int) -> str:
-    return "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
+    return StopRequest(requested=True)
 
 
 def _leave_terminal(number: int) -> None:

@@ -1,15 +1,22 @@
-"""Audit of a data set: class counts, duplicates, leakage from train, contradictory labels."""
+"""Audit of a data set: class counts, duplicates, leakage, contradictory labels, lengths."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from auxlearn.core.errors import some_of
+from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
+
+if TYPE_CHECKING:
+    from auxlearn.core.cache import TensorCache
+    from auxlearn.data.tokens import TokenizedTexts
 
 
 @dataclass(frozen=True)
@@ -40,24 +47,9 @@ class Audit:
     contradictions: int
     pairs: bool = False  # whether the examples are pairs of texts
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain dictionaries, lists and numbers."""
-        return asdict(self)
-
-    def lines(self) -> list[str]:
-        """Return the audit as lines of text: the class counts of each split, then the warnings."""
-        return [*self._counts(), *self.warnings()]
-
     def warnings(self) -> list[str]:
-        """Return one sentence per problem; an empty list if there are none."""
+        """Return one sentence per problem."""
         return list(self._warnings())
-
-    def _counts(self) -> Iterator[str]:
-        for name, split in self.splits.items():
-            counts = some_of([f"{label} {count}" for label, count in split.labels.items()], 20)
-            yield f"{name}: {_examples(split.examples)}" + (
-                f" ({counts})" if counts else ", unlabelled"
-            )
 
     def _warnings(self) -> Iterator[str]:
         text = "text pair" if self.pairs else "text"
@@ -90,7 +82,7 @@ def audit(dataset: TextDataset) -> Audit:
     train_normalised = set(text_keys(train))
     labels_of: dict[tuple[str, ...], set[str]] = defaultdict(set)
     splits = {}
-    for name, split in {**dataset.splits, **dataset.ood}.items():
+    for name, split in dataset.everything.items():
         keys = text_keys(split)
         count = Counter(c for label in split.labels or () for c in split.kind.classes(label))
         seen = [] if name == "train" else [key for key in keys if key in train_normalised]
@@ -125,3 +117,101 @@ def seen_in_train(train: Split, split: Split) -> list[bool]:
     """Return for each example of a split whether its exact text, or pair of texts, is in train."""
     known = set(text_keys(train, exact=True))
     return [key in known for key in text_keys(split, exact=True)]
+
+
+#: Texts tokenised at once.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of texts; those of both texts of a pair are added."""
+
+    unit: str  # "words", separated by white space, or "tokens", special tokens included.
+    mean: float
+    median: float
+    percentile_95: float
+    longest: int
+    #: Share of the texts that are longer than the maximum, if there is one.
+    truncated: float | None = None
+
+
+def word_lengths(split: Split) -> Lengths:
+    """Return the lengths of the texts of a split in words, which no encoder is needed for."""
+    pairs = split.text_pairs or ("",) * len(split)
+    counts = [
+        len(text.split()) + len(pair.split()) for text, pair in zip(split.texts, pairs, strict=True)
+    ]
+    return _summary("words", counts)
+
+
+def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
+    """Return the lengths of the texts of a split in tokens."""
+    return _summary("tokens", _counts(tokenizer, split), max_length)
+
+
+def _counts(tokenizer: Any, split: Split) -> list[int]:
+    counts: list[int] = []
+    for start in range(0, len(split), _CHUNK):
+        end = start + _CHUNK
+        pairs = None if split.text_pairs is None else list(split.text_pairs[start:end])
+        encoded = tokenizer(list(split.texts[start:end]), pairs, truncation=False, verbose=False)
+        counts += map(len, encoded["input_ids"])
+    return counts
+
+
+def whole_lengths(
+    tokenizer: Any, split: Split, texts: TokenizedTexts, max_length: int, cache: TensorCache
+) -> np.ndarray:
+    """Return the number of tokens of each text before it was cut, ``(texts,)``; only texts that
+    reach ``max_length`` are tokenised again.
+    """
+    import torch
+
+    from auxlearn.core.cache import content_key
+    from auxlearn.data.tokens import tokenizer_settings
+
+    lengths = texts.lengths.numpy().copy()
+    rows = np.flatnonzero(lengths >= max_length)
+    if len(rows):
+        longest = split.select(rows.tolist())
+        key = content_key(
+            "whole lengths", tokenizer_settings(tokenizer), longest.texts, longest.text_pairs
+        )
+        found = cache.get(key, lambda: {"lengths": torch.tensor(_counts(tokenizer, longest))})
+        lengths[rows] = found["lengths"].numpy()
+    return lengths
+
+
+def describe_lengths(whole: np.ndarray, max_length: int, windowing: Windowing, special: int) -> str:
+    """Return the numbers of tokens of texts, and how much of them is kept with so many special
+    tokens in each text or window, as a sentence.
+    """
+    most, how = max_length, "cut"
+    if windowing.in_windows:
+        most += (windowing.max_windows - 1) * (max_length - special - windowing.window_stride)
+        how = f"read in at most {windowing.max_windows} windows"
+    kept = np.minimum(whole, most).sum() / whole.sum()
+    cut = int((whole > max_length).sum())
+    reach = (
+        f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are {how}, "
+        f"which keeps {kept:.1%} of all tokens"
+        if cut
+        else f"none is longer than the {max_length} of max_length"
+    )
+    return (
+        f"tokens per text of train: median {np.median(whole):.0f}, "
+        f"95% have at most {np.percentile(whole, 95):.0f}; {reach}"
+    )
+
+
+def _summary(unit: str, counts: Sequence[int], maximum: int | None = None) -> Lengths:
+    lengths = np.asarray(counts if len(counts) else [0])
+    return Lengths(
+        unit=unit,
+        mean=float(lengths.mean()),
+        median=float(np.median(lengths)),
+        percentile_95=float(np.percentile(lengths, 95)),
+        longest=int(lengths.max()),
+        truncated=None if maximum is None else float((lengths > maximum).mean()),
+    )

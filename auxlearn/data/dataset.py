@@ -125,15 +125,10 @@ class TextDataset:
     found_labels: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(
-            f"{shorten(name)} {len(split):,}" for name, split in (self.splits | self.ood).items()
-        )
+        everything = self.everything.items()
+        sizes = ", ".join(f"{shorten(name)} {len(split):,}" for name, split in everything)
         labels = f"labels {some_of(self.label_names)}" if "train" in self.splits else "no train"
         return f"<TextDataset {shorten(self.name)}: {sizes}; {labels}>"
-
-    def named(self, name: str) -> TextDataset:
-        """Return the data set under another name."""
-        return replace(self, name=name)
 
     def to_frame(self) -> pandas.DataFrame:
         """Return all examples: columns ``split``, ``text``, ``text_pair``, ``label`` and others."""
@@ -142,10 +137,15 @@ class TextDataset:
         return pandas.DataFrame(
             [
                 {"split": name} | row | {"split": name}
-                for name, split in (self.splits | self.ood).items()
+                for name, split in self.everything.items()
                 for row in split.rows()
             ]
         )
+
+    @property
+    def everything(self) -> dict[str, Split]:
+        """The splits and the out-of-distribution sets by name."""
+        return self.splits | self.ood
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -159,17 +159,15 @@ class TextDataset:
 
     def split(self, name: str) -> Split:
         """Return a split or an out-of-distribution set by name."""
-        everything = {**self.splits, **self.ood}
-        if name not in everything:
-            raise DataError(
-                f"data set '{self.name}' has no split '{name}': {did_you_mean(name, everything)}"
-            )
-        return everything[name]
+        if name not in self.everything:
+            hint = did_you_mean(name, self.everything)
+            raise DataError(f"data set '{self.name}' has no split '{name}': {hint}")
+        return self.everything[name]
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 (first 16 hex digits) of the whole content, names of splits included."""
         digest = hashlib.sha256()
-        for name, split in sorted({**self.splits, **self.ood}.items()):
+        for name, split in sorted(self.everything.items()):
             digest.update(json.dumps([name, *split.content], ensure_ascii=False).encode())
         return digest.hexdigest()[:16]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
-from auxlearn.core.files import check_inside, name_problem
+from auxlearn.core.files import name_problem
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
 from auxlearn.data.examples import (
@@ -80,7 +80,7 @@ def data_files(folder: Path) -> dict[str, Path]:
     stems = {path.stem for path in found}
     files: dict[str, Path] = {}
     for path in found:
-        check_inside(path, folder, DataError)
+        _check_inside(path, folder)
         if path.name.endswith("_meta.tsv") and path.stem.removesuffix("_meta") in stems:
             continue
         if problem := name_problem(path.stem):
@@ -95,6 +95,21 @@ def data_files(folder: Path) -> dict[str, Path]:
     return files
 
 
+def _check_inside(path: Path, folder: Path) -> None:
+    """Check that a path in a folder does not lead out of it through a link."""
+    if path.is_symlink():
+        shown = shorten(str(path), 300)
+        try:
+            inside = path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
+        except (OSError, RuntimeError):
+            raise DataError(f"{shown} is a link that leads nowhere") from None
+        if not inside:
+            raise DataError(
+                f"{shown} is a link out of the folder, which is not followed: copy the file into "
+                "the folder"
+            )
+
+
 def _entries(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
@@ -104,12 +119,8 @@ def _entries(folder: Path) -> list[Path]:
 
 def in_reading_order(names: Iterable[str]) -> list[str]:
     """Return the names of splits in the order in which they are read."""
-    return sorted(names, key=_reading_order)
-
-
-def _reading_order(name: str) -> tuple[int, str]:
-    order = CORE_SPLITS.index(name) if name in CORE_SPLITS else len(CORE_SPLITS)
-    return order, name
+    known = set(names)
+    return [*(one for one in CORE_SPLITS if one in known), *sorted(known - {*CORE_SPLITS})]
 
 
 def _contents(folder: Path, files: dict[str, Path]) -> str:

@@ -180,7 +180,7 @@ def dataset_columns(
     values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
     if label in values:
         names = label_names or _names(split.features[label])
-        values[label] = [_class_names(value, names, where) for value in values[label]]
+        values[label] = [_class_name(value, names, where) for value in values[label]]
     return values
 
 
@@ -190,16 +190,12 @@ def _names(feature: Any) -> Sequence[str] | None:
     return found or getattr(getattr(feature, "feature", None), "names", None)
 
 
-def _class_names(value: Any, names: Sequence[str] | None, where: str) -> Any:
-    if isinstance(value, list):
-        return [_class_name(one, names, where) for one in value]
-    return _class_name(value, names, where)
-
-
 def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
     """Return the name of a class index, of which -1 is a hidden label, as in GLUE; without names of
     classes, integers are labels themselves.
     """
+    if isinstance(value, list):
+        return [_class_name(one, names, where) for one in value]
     if names is None or isinstance(value, bool) or not isinstance(value, int):
         return value
     if value == -1:
@@ -234,14 +230,9 @@ def without_incomplete_rows(table: Table, columns: Columns) -> tuple[Table, list
         if value is None or (isinstance(value, str) and not value.strip())
     }
     unlabelled = {row for row, label in enumerate(labels) if label is None} - empty
-    if not empty and not unlabelled:
-        return table, []
-    notes = []
-    if empty:
-        notes.append(f"{len(empty)} examples with an empty text were left out")
-    if unlabelled:
-        notes.append(f"{len(unlabelled)} examples without a label were left out")
-    kept = [row for row in range(len(table)) if row not in empty and row not in unlabelled]
-    return Table(
-        table.where, {name: [column[row] for row in kept] for name, column in table.columns.items()}
-    ), notes
+    found = {"with an empty text": empty, "without a label": unlabelled}
+    notes = [f"{len(rows)} examples {how} were left out" for how, rows in found.items() if rows]
+    left_out = empty | unlabelled
+    kept = [row for row in range(len(table)) if row not in left_out]
+    columns_kept = {name: [column[row] for row in kept] for name, column in table.columns.items()}
+    return (Table(table.where, columns_kept) if notes else table), notes

@@ -118,7 +118,7 @@ def load_evaluated(
     from auxlearn.data.memory import in_memory, read_memory_split
 
     if in_memory(dataset):
-        return read_memory_split(dataset, split, columns, split_column=split_column)
+        return read_memory_split(dataset, split, columns, split_column)
     folder = user_path(dataset, DataError)
     if folder.is_dir() and "train" not in data_files(folder):
         return read_evaluation_split(folder, split, columns), None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from auxlearn.data.examples import (
     to_split,
 )
 from auxlearn.data.folders import in_reading_order
-from auxlearn.data.tables import HALF_A_PAIR, MOST_COLUMNS, is_encodable
+from auxlearn.data.tables import HALF_A_PAIR, check_columns, is_encodable
 
 SPLIT_COLUMN = "split"
 """Column that divides a single table into splits, if the table has it."""
@@ -74,7 +75,7 @@ def read_memory(
     notes = [*notes, *left_out, *_misspelt(splits), *more]
     found = {split: one.found_labels for split, one in raw.items()} if columns.renamed else {}
     dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes), found_labels=found)
-    return dataset if name else dataset.named(f"data-{dataset.fingerprint[:8]}")
+    return dataset if name else replace(dataset, name=f"data-{dataset.fingerprint[:8]}")
 
 
 def refuse_for_files(name: str | None, split_column: str | None) -> None:
@@ -85,15 +86,11 @@ def refuse_for_files(name: str | None, split_column: str | None) -> None:
 
 
 def read_memory_split(
-    data: Any,
-    split: str = "test",
-    columns: Columns = USUAL,
-    *,
-    split_column: str | None = None,
+    data: Any, split: str, columns: Columns, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Read a labelled split to evaluate on; a table without splits is that split as a whole."""
-    tables, _ = _splits(data, columns, split_column, only=split_name(split))
     wanted = split_name(split)
+    tables, _ = _splits(data, columns, split_column, only=wanted)
     if wanted not in tables:
         raise DataError(
             f"{WHERE}: there is no split '{shorten(split)}': {did_you_mean(wanted, tables)}"
@@ -133,7 +130,7 @@ def _splits(
     """Return the table of each split, and notes."""
     if isinstance(data, TextDataset):
         names = (columns.text, columns.text_pair, columns.label)
-        data = {name: list(one.rows(*names)) for name, one in (data.splits | data.ood).items()}
+        data = {name: list(one.rows(*names)) for name, one in data.everything.items()}
     if is_table(data):
         return _divided(_table(data, WHERE, columns), split_column, only), []
     if not isinstance(data, Mapping) or not data:
@@ -190,20 +187,10 @@ def _divided(table: Table, split_column: str | None, only: str) -> dict[str, Tab
             )
         rows.setdefault(value.strip(), []).append(row)
     tables: dict[str, Table] = {}
+    kept = {name: values for name, values in table.columns.items() if name != column}
     for key, chosen in rows.items():
-        _add(
-            tables,
-            key,
-            Table(
-                table.where,
-                {
-                    name: [values[row] for row in chosen]
-                    for name, values in table.columns.items()
-                    if name != column
-                },
-                places=[table.place(row) for row in chosen],
-            ),
-        )
+        part = {name: [values[row] for row in chosen] for name, values in kept.items()}
+        _add(tables, key, Table(table.where, part, places=[table.place(row) for row in chosen]))
     return tables
 
 
@@ -240,13 +227,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
         names = list(dict.fromkeys(name for row in data for name in row))
         values = [[_plain(row.get(name)) for row in data] for name in names]
         names = list(map(text_of, names))
-    if len(names) > MOST_COLUMNS:
-        raise DataError(
-            f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read"
-        )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{where}: two columns are called '{shorten(twice)}': rename one")
+    check_columns(where, names)
     lengths = {name: len(column) for name, column in zip(names, values, strict=True)}
     if len(set(lengths.values())) > 1:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())

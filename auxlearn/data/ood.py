@@ -203,9 +203,8 @@ def load_ood_sets(
     """Load the sets of a configuration, which must exist, and those that the data set's card names,
     unless they cannot be loaded, of which a note says so.
     """
-    taken = {**dataset.splits, **dataset.ood}
     for source in sources:
-        if source.name in taken:
+        if source.name in dataset.everything:
             raise DataError(
                 f"data set '{dataset.name}' has a split '{source.name}': give the "
                 f"out-of-distribution set {source.dataset} another name with 'name'"

@@ -149,7 +149,7 @@ def with_known_labels(split: Split, label_names: tuple[str, ...]) -> Split:
 
 def dataset_content(dataset: TextDataset) -> dict[str, str]:
     """Return a digest of each split of a data set by the split's name."""
-    return {name: split.fingerprint for name, split in (dataset.splits | dataset.ood).items()}
+    return {name: split.fingerprint for name, split in dataset.everything.items()}
 
 
 def ood_content(ood: OODSet) -> dict[str, str]:

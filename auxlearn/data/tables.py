@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, describe, first_fault, shorten
+from auxlearn.core.errors import DataError, describe, first_fault, first_line, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
 from auxlearn.core.table import Table
 
@@ -135,7 +135,7 @@ def _read_jsonl(path: Path) -> Table:
         rows.append(row)
         lines.append(number)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    _check_columns(path, names)
+    check_columns(path, names)
     return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
@@ -149,16 +149,16 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _check_columns(path: Path, names: Sequence[str]) -> None:
+def check_columns(where: str | Path, names: Sequence[str]) -> None:
     """Check that there are not too many columns, and that each has a name of its own."""
     if len(names) > MOST_COLUMNS:
         raise DataError(
-            f"{path} has {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read: "
+            f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read: "
             "remove those that are not needed"
         )
-    repeated = next((name for name in names if names.count(name) > 1), None)
-    if repeated is not None:
-        raise DataError(f"{path} has two columns called '{shorten(repeated)}': rename one")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where}: two columns are called '{shorten(twice)}': rename one")
 
 
 def _read_csv(path: Path) -> Table:
@@ -168,10 +168,6 @@ def _read_csv(path: Path) -> Table:
         return _with_header(path, _csv_rows(path))
     finally:
         csv.field_size_limit(usual)
-
-
-def _read_tsv(path: Path) -> Table:
-    return _with_header(path, _tsv_rows(_text_of(path)))
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -220,7 +216,7 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
     numbered = iter(rows)
     _, header = next(numbered, (0, []))
     names = [name.strip() for name in header]
-    _check_columns(path, names)
+    check_columns(path, names)
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines = []
     for number, cells in numbered:
@@ -247,13 +243,13 @@ def _read_parquet(path: Path) -> Table:
         # ParquetFile reads this one file; read_table would take folder names for columns.
         with parquet.ParquetFile(content) as file:
             names = file.schema_arrow.names
-            _check_columns(path, names)
+            check_columns(path, names)
             _check_size_of_values(path, content, file.schema)
             table = file.read()
         columns = {name: _parquet_values(path, name, table[name]) for name in names}
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
         # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
-        reason = shorten(str(error).splitlines()[0] if str(error) else "", 150)
+        reason = shorten(first_line(error), 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
     return Table(str(path), columns)
 
@@ -428,7 +424,7 @@ def _sentences(
 FORMATS: dict[str, Callable[[Path], Table]] = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
-    ".tsv": _read_tsv,
+    ".tsv": lambda path: _with_header(path, _tsv_rows(_text_of(path))),
     ".parquet": _read_parquet,
 }
 

@@ -113,24 +113,20 @@ def check_body(name: str, model: Any, info: Mapping[str, Any], family: Family) -
             and not key.removeprefix(prefix).startswith(family.pooler_prefixes)
         )
 
-    missing = of_body(info["missing_keys"])
-    if missing:
-        raise EncoderError(
-            f"encoder '{name}' lacks weights of its body: {some_of(missing, 4)}; "
-            "fetch or save it again"
-        )
-    differing = of_body(key for key, *_ in info["mismatched_keys"])
-    if differing:
-        raise EncoderError(
-            f"encoder '{name}': the weights {some_of(differing, 4)} have other shapes than its "
-            "config.json says; fetch or save it again"
-        )
-    left_out = sorted(key for key in info["unexpected_keys"] if _LAYER.search(key))
-    if left_out:
-        raise EncoderError(
-            f"encoder '{name}': its config.json leaves out layers that the weight files hold: "
-            f"{some_of(left_out, 4)}; fetch or save it again"
-        )
+    faults = {
+        "lacks weights of its body": of_body(info["missing_keys"]),
+        "has weights of other shapes than its config.json says": of_body(
+            key for key, *_ in info["mismatched_keys"]
+        ),
+        "by its config.json leaves out layers that the weight files hold": sorted(
+            key for key in info["unexpected_keys"] if _LAYER.search(key)
+        ),
+    }
+    for fault, keys in faults.items():
+        if keys:
+            raise EncoderError(
+                f"encoder '{name}' {fault}: {some_of(keys, 4)}; fetch or save it again"
+            )
 
 
 def check_classifier(folder: Path, model: Any, info: Mapping[str, Any]) -> None:

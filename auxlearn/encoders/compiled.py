@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from auxlearn.core import rng
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, first_line
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 
@@ -32,11 +32,10 @@ def check_compiler(device: torch.device) -> None:
         torch.compile(_sine_plus_cosine, dynamic=True)(x)
     # Backends, drivers and compilers raise exceptions of any type.
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        reason = lines[0] if lines else type(error).__name__
         raise ConfigError(
-            f"torch.compile does not work on this machine ({reason}): install a C++ compiler "
-            "such as g++, or leave --compile out"
+            "torch.compile does not work on this machine "
+            f"({first_line(error) or type(error).__name__}): install a C++ compiler such as g++, "
+            "or leave --compile out"
         ) from None
 
 

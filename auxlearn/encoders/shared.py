@@ -19,9 +19,8 @@ from auxlearn.core.errors import EncoderError
 from auxlearn.core.settings import Windowing, WindowPooling
 from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import HEAD
-from auxlearn.encoders.attention import attention_mask, pairwise_mask, states_at
 from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
-from auxlearn.encoders.families import family_of
+from auxlearn.encoders.families import attention_mask, family_of, pairwise_mask, states_at
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 
@@ -159,7 +158,7 @@ class SharedEncoder(nn.Module):
             batch: The texts, on the CPU; inputs are copied to the encoder's device.
             attends: Which tokens each token attends to, ``(batch, length, length)``, bool, at least
                 one for each; by default all that are not padding. Some architectures take none:
-                see :func:`~auxlearn.encoders.attention.require_pairwise_attention`.
+                see :func:`~auxlearn.encoders.families.require_pairwise_attention`.
             positions: Position of each token in its text, from 0, ``(batch, length)``, with
                 ``attends``; by default its place.
 

@@ -36,7 +36,7 @@ from auxlearn.reports.texts import (
     mistakes,
     perturbed_texts,
 )
-from auxlearn.results.folder import RunFolder, check_finished
+from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.plots import inline_svg, run_figure
 from auxlearn.results.record import Scores
@@ -111,7 +111,7 @@ def report(
     content = render(collection, paths, texts, restarts)
     for sweep in collection.sweeps:
         if sweep.path.resolve() == file.parent.resolve():  # other processes may be running it
-            sweep.save_report(file.name, content)
+            sweep.save_text(file.name, content)
             return file
     write_text(file, content)
     return file
@@ -159,7 +159,7 @@ def collect(folders: Sequence[Path]) -> Collection:
             raise RunError(
                 f"{folder} is neither a run nor a sweep: it has no config.yaml and no sweep.yaml"
             )
-        check_finished(folder)
+        finished_folder(folder)
     found = named_runs(folders)
     notes, hidden = [], set()
     for name, (place, sweep) in found.sweeps.items():

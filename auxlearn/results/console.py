@@ -1,11 +1,16 @@
-"""Progress and messages on the console, on standard error; in a notebook, below the cell.
+"""The console: results on standard output, progress and messages on standard error.
 
-On a terminal, progress bars and a status line are shown; elsewhere, whole lines without colours.
+Results can therefore be piped. On a terminal, progress bars and a status line are shown;
+elsewhere, whole lines without colours; in a notebook, a display below the cell.
 """
 
 from __future__ import annotations
 
+import html
+import logging
+import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,13 +30,19 @@ from rich.text import Text
 
 from auxlearn.core.errors import printable
 from auxlearn.core.metric_names import TITLES, Quantity
-from auxlearn.core.progress import NotebookReporter, Reporter, in_notebook
+from auxlearn.core.progress import Reporter
 
 #: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160
 
 #: Seconds between two lines of progress where there is no terminal.
 LINE_EVERY = 60.0
+
+#: Seconds between two updates of the display of a notebook.
+EVERY = 0.5
+
+#: Messages and evaluations that are kept on that display.
+SHOWN = 12
 
 
 def output(*, stderr: bool = False) -> Console:
@@ -63,6 +74,82 @@ def default_reporter(verbose: bool = True) -> Reporter:
     if not verbose:
         return Reporter()
     return NotebookReporter() if in_notebook() else ConsoleReporter()
+
+
+def in_notebook() -> bool:
+    """Return whether the code runs in a Jupyter kernel."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+class NotebookReporter(Reporter):
+    """Shows the progress of a run below the cell; one display is updated in place."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._lines: list[str] = []
+        self._status = ""
+        self._bar: tuple[str, int, int] | None = None
+        self._shown = float("-inf")
+
+    def message(self, text: str) -> None:
+        """Show one sentence."""
+        self._lines.append(text)
+        self._show()
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show a progress bar within the block."""
+        done = 0
+        self._bar = (title, done, total)
+
+        def advance(amount: int) -> None:
+            nonlocal done
+            done += amount
+            self._bar = (title, done, total)
+            self._show(force=False)
+
+        try:
+            self._show()
+            yield advance
+        finally:
+            self._bar = None
+            self._status = ""
+            self._show()
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """Show losses and weights as they change, and keep a line for each evaluation."""
+        if entry["kind"] == "train":
+            self._status = describe_row(entry)
+            self._show(force=False)
+        else:
+            self.message(describe_row(entry))
+
+    def _show(self, force: bool = True) -> None:
+        now = time.monotonic()
+        if not force and now - self._shown < EVERY:
+            return
+        self._shown = now
+        from IPython.display import HTML, display
+
+        content = HTML(self._html())
+        if self._handle is None:
+            self._handle = display(content, display_id=True)
+        else:
+            self._handle.update(content)
+
+    def _html(self) -> str:
+        lines = [html.escape(line) for line in self._lines[-SHOWN:]]
+        if self._bar is not None:
+            title, done, total = self._bar
+            lines.append(
+                f'<progress value="{done}" max="{max(1, total)}"></progress> '
+                f"{html.escape(title)}: {done:,} of {total:,}"
+            )
+        if self._status:
+            lines.append(html.escape(self._status))
+        return f"<small>{'<br>'.join(lines)}</small>"
 
 
 class ConsoleReporter(Reporter):
@@ -152,3 +239,46 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
 
 def _metrics_line(title: str, metrics: Mapping[str, float]) -> str:
     return " ".join([title, *(f"{name} {value:.3f}" for name, value in metrics.items())])
+
+
+def print_results(*items: Any) -> None:
+    """Print lines and tables to standard output; lines are never broken."""
+    console = output()
+    for item in items:
+        if isinstance(item, str):
+            console.print(item, soft_wrap=True, markup=False)
+        else:
+            console.print(item)
+
+
+@contextmanager
+def clean_output(debug: bool) -> Iterator[None]:
+    """Show the log messages of this package on one line each, and hide those of libraries."""
+    logger = logging.getLogger("auxlearn")
+    handler = _LineHandler()
+    others = logging.NullHandler()  # without one, Python prints the warnings of every library
+    before = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG if debug else logging.INFO)
+    logger.propagate = False
+    if not debug:
+        logging.getLogger().addHandler(others)
+    with warnings.catch_warnings():
+        if not debug:
+            warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logging.getLogger().removeHandler(others)
+            logger.level, logger.propagate = before
+
+
+class _LineHandler(logging.Handler):
+    """Prints a record as ``level: message`` above the progress bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "yellow" if record.levelno >= logging.WARNING else "dim"
+        line = Text(f"{record.levelname.lower()}: {record.getMessage()}", style=style)
+        # A live display takes over sys.stderr, which the console looks up each time it prints.
+        output(stderr=True).print(line, soft_wrap=True)

@@ -218,29 +218,6 @@ class RunFolder:
         """Return the entries of ``metrics.jsonl``; an incomplete last line is left out."""
         return read_jsonl(self.metrics_path)
 
-    def truncate_metrics(self, last_step: int) -> None:
-        """Remove the entries after a step, which a resumed run will write again."""
-        entries = self.read_metrics() if last_step else []
-        kept = [entry for entry in entries if entry["step"] <= last_step]
-        write_text(self.metrics_path, "".join(json.dumps(entry) + "\n" for entry in kept))
-
-    def append_metrics(self, entry: dict[str, Any]) -> None:
-        """Append an entry to ``metrics.jsonl``."""
-        append_jsonl(self.metrics_path, [entry])
-
-
-def check_finished(run: Path) -> None:
-    """Check that a run has finished."""
-    folder = RunFolder(run)
-    if not user_path(run, RunError).is_dir():
-        raise RunError(f"there is no run folder {run}: check the path")
-    folder.read_config()
-    if not folder.finished:
-        raise RunError(
-            f"the run in {run} is not finished: resume it with "
-            f"`auxlearn train --config {run / 'config.yaml'} --output {run}`"
-        )
-
 
 def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
     """Return the folder of a finished run."""
@@ -248,9 +225,17 @@ def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
         if run.folder is None:
             raise RunError("these results do not know their run folder: give its path")
         run = run.folder
-    folder = expand(run)
-    check_finished(folder)
-    return folder
+    path = expand(run)
+    folder = RunFolder(path)
+    if not user_path(path, RunError).is_dir():
+        raise RunError(f"there is no run folder {path}: check the path")
+    folder.read_config()
+    if not folder.finished:
+        raise RunError(
+            f"the run in {path} is not finished: resume it with "
+            f"`auxlearn train --config {path / 'config.yaml'} --output {path}`"
+        )
+    return path
 
 
 @checked
@@ -271,8 +256,7 @@ def load_run(path: UserPath) -> RunResults:
 
 def model_of(run: Path) -> Path:
     """Return the folder of the model that a finished run has exported."""
-    check_finished(run)
-    folder = RunFolder(run)
+    folder = RunFolder(finished_folder(run))
     if not folder.model_path.is_dir() and not folder.read_config().keep_model:
         raise RunError(
             f"the run in {run} kept no model (keep_model is off): train it with --keep-model and "
@@ -340,6 +324,12 @@ def append_jsonl(path: Path, entries: list[dict[str, Any]]) -> None:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)
     except OSError as error:
         raise cannot_write(path, error) from None
+
+
+def truncate_jsonl(path: Path, last_step: int) -> None:
+    """Remove the entries after a step, which a resumed run will write again."""
+    kept = [entry for entry in read_jsonl(path) if entry["step"] <= last_step] if last_step else []
+    write_text(path, "".join(json.dumps(entry) + "\n" for entry in kept))
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, named_fault
 from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import register_reporter
@@ -128,9 +128,9 @@ class ForwardingReporter(Reporter):
                 getattr(tracker, method)(*arguments)
             except Exception as error:
                 self._trackers.remove(tracker)
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
                 self.message(
-                    f"reporter {tracker.name} has failed ({reason}): the run continues without it"
+                    f"reporter {tracker.name} has failed ({named_fault(error)}): the run continues "
+                    "without it"
                 )
 
 

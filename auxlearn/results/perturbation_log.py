@@ -12,7 +12,6 @@ each epoch and task, and for each window of a text that is read in windows::
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,10 +21,9 @@ from pydantic import TypeAdapter
 
 from auxlearn.core import rng
 from auxlearn.core.errors import RunError, first_fault
-from auxlearn.core.files import write_text
 from auxlearn.core.processes import Processes
 from auxlearn.data.examples import LONGEST_TEXT
-from auxlearn.results.folder import append_jsonl, read_jsonl
+from auxlearn.results.folder import append_jsonl, read_jsonl, truncate_jsonl
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,9 +117,7 @@ class PerturbationLog:
     def truncate(self, last_step: int) -> None:
         """Remove the records after a step, which a resumed run will write again."""
         if self.path.is_file():
-            found = read_jsonl(self.path) if last_step else []
-            kept = [one for one in found if one["step"] <= last_step]
-            write_text(self.path, "".join(json.dumps(one) + "\n" for one in kept))
+            truncate_jsonl(self.path, last_step)
         self._pending = {}
 
 

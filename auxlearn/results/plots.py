@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,249 +126,232 @@ def _two_decimals(number: re.Match[str]) -> str:
 
 Entries = Sequence[Mapping[str, Any]]
 #: Draws one panel of a figure.
-Panel = Callable[["Axes", Entries, RunResults], None]
+Panel = Callable[["Axes"], None]
 
 
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for, and ``overview.png``: the weights (or the
     branches, or the loss, where no weight changes) above the dev metric.
     """
-    plots = _plots(entries, results)
+    run = _RunPlots(entries, results)
+    plots = run.figures()
     above = plots.get("branches") or plots.get("weights") or plots["losses"][:1]
-    plots["overview"] = [*above, _dev]
+    plots["overview"] = [*above, run.dev]
+    config, tasks = results.config, [name for choice in results.config["aux"] for name in choice]
+    parts = [results.dataset.name, Path(config["encoder"]).name, " + ".join(tasks) or "single task"]
+    parts += [f"{next(iter(config['weights']))} weights"] * bool(tasks)
+    title = ", ".join([*parts, f"seed {config['seed']}"])
     return [
-        save_figure(_draw(panels, entries, results), folder / f"{name}.png")
-        for name, panels in plots.items()
+        save_figure(_draw(panels, title), folder / f"{name}.png") for name, panels in plots.items()
     ]
 
 
 def run_figure(entries: Entries, results: RunResults) -> Figure:
     """Return all plots of a run as panels of one figure, without a title."""
-    panels = [panel for one in _plots(entries, results).values() for panel in one]
-    return _draw(panels, entries, results, title="")
+    plots = _RunPlots(entries, results).figures()
+    return _draw([panel for panels in plots.values() for panel in panels], "")
 
 
-def _plots(entries: Entries, results: RunResults) -> dict[str, list[Panel]]:
-    moving = len(results.weights) > 1 and any(
-        len(set(_series(entries, Quantity.WEIGHT.key(name))[1])) > 1 for name in results.weights
-    )
-    plots: dict[str, list[Panel]] = {"dev": [_dev]}
-    if results.branches:
-        plots["branches"] = [_branches]
-    elif moving:
-        plots["weights"] = [_weights]
-    if panels := _factor_panels(results):
-        plots["factors"] = panels
-    plots["losses"] = _loss_panels(entries, results)
-    if any(map(Quantity.AUX.read, entries)):
-        plots["auxiliary"] = [_auxiliary]
-    if panels := _gradient_panels(entries):
-        plots["gradients"] = panels
-    return plots
+def _draw(panels: Sequence[Panel], title: str) -> Figure:
+    """Draw the panels of one figure over the same steps."""
+    import matplotlib
+
+    height = LOW_PANEL if len(panels) > 2 else PANEL_HEIGHT
+    with matplotlib.rc_context({"text.parse_math": False}):  # dollar signs are no formula
+        figure, every = new_figure(title, len(panels), share_x=True, height=height)
+        for axes, draw in zip(every, panels, strict=True):
+            draw(axes)
+            style_axes(axes)
+        every[-1].set_xlabel("step")
+        every[-1].set_xlim(left=0)
+    return figure
 
 
-def _factor_panels(results: RunResults) -> list[Panel]:
-    """Return one panel for each axis of a task's members that has several values."""
-    return [
-        partial(_factors, f"{task}/{axis}/", list(values))
-        for task, axes in results.factors.items()
-        for axis, values in axes.items()
-        if len(values) > 1
-    ]
+@dataclass(frozen=True)
+class _RunPlots:
+    """The panels of the plots of a run. An objective has the same colour in all of them."""
 
+    entries: Entries
+    results: RunResults
 
-def _factors(
-    prefix: str, values: Sequence[str], axes: Axes, entries: Entries, results: RunResults
-) -> None:
-    for number, value in enumerate(values):
-        steps, weights = _series(entries, Quantity.FACTOR.key(prefix + value))
-        axes.plot(steps, weights, color=colour(number), marker=line_marker(steps), label=value)
-    axes.set_ylabel(f"weight by\n{prefix.split('/')[1]}")
-    axes.set_ylim(bottom=0)
+    def figures(self) -> dict[str, list[Panel]]:
+        """Return the panels of each plot that there are values for."""
+        weights, branches = self.results.weights, self.results.branches
+        moving = len(weights) > 1 and any(
+            len(set(self._series(Quantity.WEIGHT.key(name))[1])) > 1 for name in weights
+        )
+        plots: dict[str, list[Panel]] = {
+            "dev": [self.dev],
+            "branches": [self._branches] * bool(branches),
+            "weights": [self._weights] * (moving and not branches),
+            "factors": [
+                partial(self._factors, f"{task}/{axis}/", list(values))
+                for task, axes in self.results.factors.items()
+                for axis, values in axes.items()
+                if len(values) > 1
+            ],
+            "losses": self._losses(),
+            "auxiliary": [self._auxiliary] * bool(self._names(Quantity.AUX)),
+            "gradients": self._gradients(),
+        }
+        return {name: panels for name, panels in plots.items() if panels}
 
+    def _losses(self) -> list[Panel]:
+        """Return one panel for each objective: their losses are of different sizes."""
+        names, metric = list(self.results.weights), self.results.config["metric"]
+        unit = kind_of(self.results.config.get("kind")).unit
+        # With macro-F1, the weights are learned from 1 - F1, which is not measured in nats.
+        smooth = metric != "accuracy"
+        validated = any(Quantity.LOSS.key(VALIDATION) in entry for entry in self.entries)
+        together = [names[0], VALIDATION] if validated and not smooth else [names[0]]
+        panels = [partial(self._loss, together, unit)]
+        panels += [partial(self._loss, [name], "nats") for name in names[1:]]
+        if validated and smooth:
+            title = "F1" if metric.endswith("f1") else TITLES[metric]
+            panels.append(partial(self._loss, [VALIDATION], f"1 - {title}"))
+        return list(panels)
 
-def _loss_panels(entries: Entries, results: RunResults) -> list[Panel]:
-    """Return one panel for each objective: their losses are of different sizes."""
-    names = list(results.weights)
-    # With macro-F1, the weights are learned from 1 - F1, which is not measured in nats.
-    smooth, unit = results.config["metric"] != "accuracy", _unit(results)
-    validated = any(Quantity.LOSS.key(VALIDATION) in entry for entry in entries)
-    together = [names[0], VALIDATION] if validated and not smooth else [names[0]]
-    panels: list[Panel] = [
-        partial(_loss, together, unit=unit),
-        *(partial(_loss, [name]) for name in names[1:]),
-    ]
-    if validated and smooth:
-        panels.append(partial(_loss, [VALIDATION], unit=f"1 - {_smooth(results)}"))
-    return panels
+    def _gradients(self) -> list[Panel]:
+        """Return the panels of what was recorded of gradients."""
+        validated = [VALIDATION in pair for pair in self._pairs()]
+        panels: list[tuple[Panel, Any]] = [
+            (self._pair_cosines, not all(validated)),
+            (self._validation_cosines, any(validated) or self._names(Quantity.COSINE)),
+            (self._conflicts, self._names(Quantity.CONFLICT)),
+            (self._norms, self._names(Quantity.GRADIENT_NORM) or self._names(Quantity.NORM)),
+        ]
+        return [panel for panel, values in panels if values]
 
-
-def _unit(results: RunResults) -> str:
-    """Return the unit of the primary loss."""
-    return kind_of(results.config.get("kind")).unit
-
-
-def _smooth(results: RunResults) -> str:
-    metric = results.config["metric"]
-    return "F1" if metric.endswith("f1") else TITLES[metric]
-
-
-def _loss(
-    names: Sequence[str], axes: Axes, entries: Entries, results: RunResults, unit: str = "nats"
-) -> None:
-    _lines(axes, entries, results, Quantity.LOSS, names)
-    axes.set_ylabel(f"loss ({unit})")
-
-
-def _gradient_panels(entries: Entries) -> list[Panel]:
-    """Return the panels of what was recorded of gradients."""
-    pairs = _names(entries, Quantity.GRADIENT_COSINE)
-    panels: list[Panel] = []
-    if any(VALIDATION not in pair.split("/") for pair in pairs):
-        panels.append(_pair_cosines)
-    if any(VALIDATION in pair.split("/") for pair in pairs) or _names(entries, Quantity.COSINE):
-        panels.append(_validation_cosines)
-    if _names(entries, Quantity.CONFLICT):
-        panels.append(_conflicts)
-    if _names(entries, Quantity.GRADIENT_NORM) or _names(entries, Quantity.NORM):
-        panels.append(_norms)
-    return panels
-
-
-def _weights(axes: Axes, entries: Entries, results: RunResults) -> None:
-    axes.set_ylabel("weight")
-    gated = _names(entries, Quantity.CANDIDATE)
-    if not gated:
-        _lines(axes, entries, results, Quantity.WEIGHT, list(results.weights))
-        # The weights of some rules do not sum to 1.
-        axes.set_ylim(0, max(1.0, *axes.get_ylim()))
-        return
-    # A rule with a gate: what it learns, applied or not. The primary task's weight, which is the
-    # rest, would leave no room for them.
-    tasks = list(results.weights)[1:]
-    _lines(axes, entries, results, Quantity.WEIGHT, tasks)
-    for number, name in enumerate(tasks, 1):
-        steps, learned = _series(entries, Quantity.CANDIDATE.key(name))
-        label = f"{name}, learned"
-        axes.plot(steps, learned, color=colour(number), linestyle=":", label=label)
-    ((_, options),) = results.config["weights"].items()
-    gate = options.get("gate", 0) / len(tasks)
-    axes.axhline(gate, color="0.5", linewidth=1, linestyle="--", label=f"gate, {gate:.3g}")
-    axes.set_ylim(bottom=0)
-
-
-def _branches(axes: Axes, entries: Entries, results: RunResults) -> None:
-    for number, branch in enumerate(results.branches):
-        gain = "" if branch.gain is None else f" ({branch.gain:+.3f} ± {branch.gain_error:.3f})"
+    def dev(self, axes: Axes) -> None:
+        """Draw the metrics on dev, the best checkpoint, and the majority baseline."""
+        best, found = self.results.best, self.results.evaluations["dev"]
+        chosen = self.results.config["metric"]
+        for number, metric in enumerate(found.all.metrics):
+            style = {"color": colour(number), "marker": marker(number), "markersize": 4}
+            self._line(axes, Quantity.DEV.key(metric), TITLES[metric], **style)
         axes.plot(
-            *zip(*branch.course, strict=True),
-            color=colour(number),
-            marker=marker(number),
-            markersize=4,
-            linewidth=2.5 if branch.taken else 1,
-            label=f"{branch.title}{gain}" + (", taken" if branch.taken else ""),
+            best.step,
+            best.value,
+            marker="o",
+            markersize=11,
+            markerfacecolor="none",
+            markeredgecolor="black",
+            linestyle="none",
+            label=f"best {TITLES[chosen]}, {best.value:.3f}",
         )
-    axes.set_ylabel(f"{TITLES[results.config['metric']]} on dev\nof each run compared")
+        level = found.majority.metrics[chosen]
+        axes.axhline(level, color="0.5", linewidth=1, linestyle=":", label=f"majority, {level:.3f}")
+        if ERRORS.isdisjoint(found.all.metrics):
+            axes.set_ylabel("score on dev (0 to 1)")
+            axes.set_ylim(0, 1)
+        else:
+            axes.set_ylabel("metrics on dev")
 
+    def _branches(self, axes: Axes) -> None:
+        for number, branch in enumerate(self.results.branches):
+            gain = "" if branch.gain is None else f" ({branch.gain:+.3f} ± {branch.gain_error:.3f})"
+            axes.plot(
+                *zip(*branch.course, strict=True),
+                color=colour(number),
+                marker=marker(number),
+                markersize=4,
+                linewidth=2.5 if branch.taken else 1,
+                label=f"{branch.title}{gain}" + (", taken" if branch.taken else ""),
+            )
+        metric = TITLES[self.results.config["metric"]]
+        axes.set_ylabel(f"{metric} on dev\nof each run compared")
 
-def _dev(axes: Axes, entries: Entries, results: RunResults) -> None:
-    chosen = results.config["metric"]
-    found = results.evaluations["dev"]
-    for number, metric in enumerate(found.all.metrics):
-        steps, values = _series(entries, Quantity.DEV.key(metric))
-        axes.plot(
-            steps,
-            values,
-            color=colour(number),
-            marker=marker(number),
-            markersize=4,
-            label=TITLES[metric],
-        )
-    axes.plot(
-        results.best.step,
-        results.best.value,
-        marker="o",
-        markersize=11,
-        markerfacecolor="none",
-        markeredgecolor="black",
-        linestyle="none",
-        label=f"best {TITLES[chosen]}, {results.best.value:.3f}",
-    )
-    baseline = found.majority.metrics[chosen]
-    axes.axhline(
-        baseline, color="0.5", linewidth=1, linestyle=":", label=f"majority, {baseline:.3f}"
-    )
-    if ERRORS.isdisjoint(found.all.metrics):
-        axes.set_ylabel("score on dev (0 to 1)")
-        axes.set_ylim(0, 1)
-    else:
-        axes.set_ylabel("metrics on dev")
+    def _weights(self, axes: Axes) -> None:
+        axes.set_ylabel("weight")
+        names = list(self.results.weights)
+        if not self._names(Quantity.CANDIDATE):
+            self._lines(axes, Quantity.WEIGHT, names)
+            # The weights of some rules do not sum to 1.
+            axes.set_ylim(0, max(1.0, *axes.get_ylim()))
+            return
+        # A rule with a gate: what it learns, applied or not. The primary task's weight, which is
+        # the rest, would leave no room for them.
+        self._lines(axes, Quantity.WEIGHT, names[1:])
+        for number, name in enumerate(names[1:], 1):
+            style = {"color": colour(number), "linestyle": ":", "marker": None}
+            self._line(axes, Quantity.CANDIDATE.key(name), f"{name}, learned", **style)
+        ((_, options),) = self.results.config["weights"].items()
+        gate = options.get("gate", 0) / len(names[1:])
+        axes.axhline(gate, color="0.5", linewidth=1, linestyle="--", label=f"gate, {gate:.3g}")
+        axes.set_ylim(bottom=0)
 
+    def _factors(self, prefix: str, values: Sequence[str], axes: Axes) -> None:
+        for number, value in enumerate(values):
+            self._line(axes, Quantity.FACTOR.key(prefix + value), value, color=colour(number))
+        axes.set_ylabel(f"weight by\n{prefix.split('/')[1]}")
+        axes.set_ylim(bottom=0)
 
-def _auxiliary(axes: Axes, entries: Entries, results: RunResults) -> None:
-    for number, name in enumerate(sorted(_names(entries, Quantity.AUX))):
-        steps, values = _series(entries, Quantity.AUX.key(name))
-        label = name.replace("/", ", ")
-        axes.plot(steps, values, color=colour(number), marker=line_marker(steps), label=label)
-    axes.set_ylabel("metric of the task\non its own dev examples")
-    axes.set_ylim(bottom=0)
+    def _loss(self, names: Sequence[str], unit: str, axes: Axes) -> None:
+        self._lines(axes, Quantity.LOSS, names)
+        axes.set_ylabel(f"loss ({unit})")
 
+    def _auxiliary(self, axes: Axes) -> None:
+        for number, name in enumerate(sorted(self._names(Quantity.AUX))):
+            label = name.replace("/", ", ")
+            self._line(axes, Quantity.AUX.key(name), label, color=colour(number))
+        axes.set_ylabel("metric of the task\non its own dev examples")
+        axes.set_ylim(bottom=0)
 
-def _pair_cosines(axes: Axes, entries: Entries, results: RunResults) -> None:
-    axes.axhline(0, color="0.5", linewidth=1)
-    pairs = _names(entries, Quantity.GRADIENT_COSINE)
-    for number, pair in enumerate(pair for pair in pairs if VALIDATION not in pair.split("/")):
-        series = _series(entries, Quantity.GRADIENT_COSINE.key(pair))
-        _smoothed(axes, series, colour(number), pair.replace("/", ", "))
-    axes.set_ylabel("cosine of two\ngradients")
+    def _pair_cosines(self, axes: Axes) -> None:
+        axes.axhline(0, color="0.5", linewidth=1)
+        for number, pair in enumerate(one for one in self._pairs() if VALIDATION not in one):
+            series = self._series(Quantity.GRADIENT_COSINE.key("/".join(pair)))
+            _smoothed(axes, series, colour(number), ", ".join(pair))
+        axes.set_ylabel("cosine of two\ngradients")
 
+    def _validation_cosines(self, axes: Axes) -> None:
+        axes.axhline(0, color="0.5", linewidth=1)
+        for number, name in enumerate(self.results.weights):
+            series = self._series(Quantity.GRADIENT_COSINE.key(f"{name}/{VALIDATION}"))
+            if not series[0]:  # what the weighting has recorded itself
+                series = self._series(Quantity.COSINE.key(name))
+            _smoothed(axes, series, colour(number), name)
+        axes.set_ylabel("cosine with the\nvalidation gradient")
 
-def _validation_cosines(axes: Axes, entries: Entries, results: RunResults) -> None:
-    axes.axhline(0, color="0.5", linewidth=1)
-    for number, name in enumerate(results.weights):
-        series = _series(entries, Quantity.GRADIENT_COSINE.key(f"{name}/{VALIDATION}"))
-        if not series[0]:  # what the weighting has recorded itself
-            series = _series(entries, Quantity.COSINE.key(name))
-        _smoothed(axes, series, colour(number), name)
-    axes.set_ylabel("cosine with the\nvalidation gradient")
+    def _conflicts(self, axes: Axes) -> None:
+        for number, pair in enumerate(self._names(Quantity.CONFLICT)):
+            series = self._series(Quantity.CONFLICT.key(pair))
+            share = sum(series[1]) / len(series[1])
+            label = f"{pair.replace('/', ', ')}\n({share:.0%} of all)"
+            _smoothed(axes, series, colour(number), label, points=False)
+        axes.set_ylabel("share of steps\nin conflict")
+        axes.set_ylim(-0.03, 1.03)  # lines at 0 and 1 are not cut in half
 
+    def _norms(self, axes: Axes) -> None:
+        measured = self._names(Quantity.GRADIENT_NORM)
+        quantity = Quantity.GRADIENT_NORM if measured else Quantity.NORM
+        for number, name in enumerate(self.results.weights):
+            _smoothed(axes, self._series(quantity.key(name)), colour(number), name)
+        _smoothed(axes, self._series(quantity.key(VALIDATION)), "black", VALIDATION)
+        axes.set_ylabel("norm of the\ngradient")
+        axes.set_yscale("log")
 
-def _conflicts(axes: Axes, entries: Entries, results: RunResults) -> None:
-    for number, pair in enumerate(_names(entries, Quantity.CONFLICT)):
-        series = _series(entries, Quantity.CONFLICT.key(pair))
-        share = sum(series[1]) / len(series[1])
-        label = f"{pair.replace('/', ', ')}\n({share:.0%} of all)"
-        _smoothed(axes, series, colour(number), label, points=False)
-    axes.set_ylabel("share of steps\nin conflict")
-    axes.set_ylim(-0.03, 1.03)  # lines at 0 and 1 are not cut in half
+    def _lines(self, axes: Axes, quantity: Quantity, names: Sequence[str]) -> None:
+        for name in names:
+            style: dict[str, Any] = {"color": "black", "linestyle": "--", "linewidth": 1}
+            if name != VALIDATION:
+                style = {"color": colour(list(self.results.weights).index(name))}
+            self._line(axes, quantity.key(name), name, **style)
 
+    def _line(self, axes: Axes, key: str, label: str, **style: Any) -> None:
+        steps, values = self._series(key)
+        axes.plot(steps, values, label=label, **{"marker": line_marker(steps), **style})
 
-def _norms(axes: Axes, entries: Entries, results: RunResults) -> None:
-    measured = _names(entries, Quantity.GRADIENT_NORM)
-    quantity = Quantity.GRADIENT_NORM if measured else Quantity.NORM
-    for number, name in enumerate(results.weights):
-        _smoothed(axes, _series(entries, quantity.key(name)), colour(number), name)
-    _smoothed(axes, _series(entries, quantity.key(VALIDATION)), "black", VALIDATION)
-    axes.set_ylabel("norm of the\ngradient")
-    axes.set_yscale("log")
+    def _series(self, key: str) -> tuple[list[int], list[float]]:
+        found = [(entry["step"], entry[key]) for entry in self.entries if key in entry]
+        return [step for step, _ in found], [value for _, value in found]
 
+    def _names(self, quantity: Quantity) -> list[str]:
+        """Return the objectives, pairs or metrics that there are values of, in order."""
+        return list(dict.fromkeys(name for entry in self.entries for name in quantity.read(entry)))
 
-def _lines(
-    axes: Axes,
-    entries: Entries,
-    results: RunResults,
-    quantity: Quantity,
-    names: Sequence[str],
-) -> None:
-    """Draw one line for each objective, in the same colour in every plot."""
-    for name in names:
-        steps, values = _series(entries, quantity.key(name))
-        style: dict[str, Any] = (
-            {"color": "black", "linestyle": "--", "linewidth": 1}
-            if name == VALIDATION
-            else {"color": colour(list(results.weights).index(name))}
-        )
-        axes.plot(steps, values, marker=line_marker(steps), label=name, **style)
+    def _pairs(self) -> list[list[str]]:
+        return [pair.split("/") for pair in self._names(Quantity.GRADIENT_COSINE)]
 
 
 def _smoothed(
@@ -392,40 +376,3 @@ def _smoothed(
     if points and half:
         axes.plot(steps, values, ".", color=line_colour, markersize=3, alpha=0.35)
     axes.plot(steps, means, color=line_colour, marker=line_marker(steps), label=label)
-
-
-def _names(entries: Iterable[Mapping[str, Any]], quantity: Quantity) -> list[str]:
-    """Return the objectives, pairs or metrics that entries have a quantity of, in order."""
-    return list(dict.fromkeys(name for entry in entries for name in quantity.read(entry)))
-
-
-def _series(entries: Entries, key: str) -> tuple[list[int], list[float]]:
-    found = [(entry["step"], entry[key]) for entry in entries if key in entry]
-    return [step for step, _ in found], [value for _, value in found]
-
-
-def _draw(
-    panels: Sequence[Panel], entries: Entries, results: RunResults, title: str | None = None
-) -> Figure:
-    """Draw the panels of one figure over the same steps."""
-    import matplotlib
-
-    height = LOW_PANEL if len(panels) > 2 else PANEL_HEIGHT
-    title = _title(results) if title is None else title
-    with matplotlib.rc_context({"text.parse_math": False}):  # dollar signs are no formula
-        figure, every = new_figure(title, len(panels), share_x=True, height=height)
-        for axes, draw in zip(every, panels, strict=True):
-            draw(axes, entries, results)
-            style_axes(axes)
-        every[-1].set_xlabel("step")
-        every[-1].set_xlim(left=0)
-    return figure
-
-
-def _title(results: RunResults) -> str:
-    config = results.config
-    tasks = " + ".join(name for choice in config["aux"] for name in choice) or "single task"
-    parts = [results.dataset.name, Path(config["encoder"]).name, tasks]
-    if config["aux"]:
-        parts.append(f"{next(iter(config['weights']))} weights")
-    return ", ".join([*parts, f"seed {config['seed']}"])

@@ -362,22 +362,17 @@ class RunResults:
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""
-        return [*self._warn_of_constant_prediction(), *self._warn_of_unused_tasks()]
-
-    def _warn_of_constant_prediction(self) -> list[str]:
+        unused = [name for name, weight in self.weights.items() if weight == 0]
+        left_out = [self.account[name] for name in unused if name in self.account]
         if self.degenerate is None:
-            return []
+            return left_out
         auxiliary = " or a smaller share of the auxiliary tasks" if self.config["aux"] else ""
         return [
             f"degenerate run: the best checkpoint predicts '{self.degenerate}' for every dev "
             "example, so its scores are those of a constant prediction; try more epochs, another "
-            f"learning rate, metric macro_f1{auxiliary}"
+            f"learning rate, metric macro_f1{auxiliary}",
+            *left_out,
         ]
-
-    def _warn_of_unused_tasks(self) -> list[str]:
-        """Say which auxiliary tasks a rule left out of the exported model, and why."""
-        unused = [name for name, weight in self.weights.items() if weight == 0]
-        return [self.account[name] for name in unused if name in self.account]
 
     def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""

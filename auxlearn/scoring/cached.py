@@ -39,26 +39,12 @@ def score_texts(
     statistic: Statistic = log_probability,
     progress: ProgressBar = no_progress_bar,
 ) -> Tensor:
-    """Return the pseudo-log-likelihood of every maskable token, from the cache where possible.
+    """Return the pseudo-log-likelihood of every maskable token, from the cache where possible, or a
+    statistic of each token's prediction in its place.
 
-    Args:
-        encoder: The encoder that scores; left as it was.
-        texts: The texts.
-        cache: Holds the scores of earlier calls and receives those of this one.
-        passes: Masked copies of each text; ``None``: one per token, which is exact. See
-            :func:`~auxlearn.scoring.pseudo_likelihood.pseudo_log_likelihood`.
-        dtype: Dtype of the encoder's layers, float32 or bfloat16.
-        statistic: What to return of each token's prediction in place of its log-probability, a
-            function known by its name.
-        progress: Shows how many tokens have been scored.
-
-    Returns:
-        Log-probabilities in nats, ``(tokens,)``, or the statistics, ``(tokens, ...)``, float32;
-        zero at tokens that are not maskable.
-
-    Raises:
-        EncoderError: The encoder's device does not have the memory for a single text.
-        UserError: The cache folder cannot be written to.
+    The values are in nats, ``(tokens, ...)``, float32, and zero at tokens that are not maskable;
+    ``passes`` and ``dtype`` are those of
+    :func:`~auxlearn.scoring.pseudo_likelihood.pseudo_log_likelihood`.
     """
     fingerprint = encoder.language_model_fingerprint()
     with progress("scoring tokens", int(texts.maskable.sum())) as advance:

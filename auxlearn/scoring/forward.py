@@ -30,16 +30,8 @@ Linear = Callable[..., Tensor]
 def inference_linear(
     weight: Tensor, bias: Tensor | None, dtype: torch.dtype, gelu: bool = False
 ) -> Linear:
-    """Return a linear layer for inference mode.
-
-    Args:
-        weight: ``(out, in)``.
-        bias: ``(out,)``.
-        dtype: Dtype of the computation and of the inputs.
-        gelu: Apply the exact GELU to the result.
-
-    Returns:
-        A function of inputs ``(n, in)`` and, without ``gelu``, optionally a residual ``(n, out)``.
+    """Return a linear layer for inference mode, with weights ``(out, in)`` and bias ``(out,)``: a
+    function of inputs ``(n, in)`` and a residual ``(n, out)``, or of inputs with the exact GELU.
     """
     weight = weight.detach().to(dtype)
     bias = None if bias is None else bias.detach().to(dtype)
@@ -98,50 +90,30 @@ def _plain(weight: Tensor, bias: Tensor | None, gelu: bool) -> Linear:
 
 @dataclass(frozen=True)
 class UnpaddedBatch:
-    """Inputs of equal length, without padding.
-
-    Attributes:
-        input_ids: Token ids, ``(batch, length)``, int64.
-        targets: Target positions, ``(batch, length)``, bool.
-        token_type_ids: Segments, ``(batch, length)``, int64, or ``None``.
-    """
+    """Inputs of equal length, without padding, ``(batch, length)``."""
 
     input_ids: Tensor
-    targets: Tensor
-    token_type_ids: Tensor | None = None
+    targets: Tensor  # target positions, bool
+    token_type_ids: Tensor | None = None  # segments
 
 
 class ScoringPass(Protocol):
     """Forward pass for scoring; to be called in inference mode, without dropout."""
 
     def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
-        """Return the last hidden states at the targets of all batches, in row-major order.
-
-        Args:
-            batches: Batches of any lengths.
-
-        Returns:
-            ``(targets, width)``, float32, on the encoder's device.
+        """Return the last hidden states at the targets of batches of any lengths, in row-major
+        order, ``(targets, width)``, float32, on the encoder's device.
         """
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return the logits of all tokens of the vocabulary at each state.
-
-        Args:
-            states: Last hidden states, ``(n, width)``.
-
-        Returns:
-            ``(n, vocabulary)``, float32, on the encoder's device.
-        """
+        """Return the logits of all tokens of the vocabulary at states ``(n, width)``, float32."""
 
 
 def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> ScoringPass:
-    """Return the fastest scoring pass for an encoder.
+    """Return the fastest scoring pass for an encoder, whose weights must not change meanwhile.
 
-    Args:
-        encoder: The encoder. Its weights must not change while the pass is used.
-        dtype: Dtype of the layers. The output layer and the sum over the vocabulary are computed in
-            float32, because rounding logits to bfloat16 costs more accuracy than the layers do.
+    Output layer and sum over the vocabulary are in float32 whatever the dtype of the layers is:
+    rounding logits to bfloat16 costs more accuracy than the layers do.
     """
     if encoder.family.stack is None:
         return WholePass(encoder, dtype)
@@ -149,17 +121,9 @@ def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> 
 
 
 def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
-    """Return the properties of a scoring pass that its rounding errors depend on.
-
-    In bfloat16, log-probabilities from a GPU, from packed and from plain linear layers differ by up
-    to 0.1 nats, so cached scores must be distinguished by it.
-
-    Args:
-        encoder: The encoder, on the device that it will score on.
-        dtype: As for :func:`scoring_pass`.
-
-    Returns:
-        Device type, dtype, and the pass and linear layers that :func:`scoring_pass` uses.
+    """Return the properties of a scoring pass that its rounding errors depend on: device type,
+    dtype, pass and linear layers. In bfloat16 log-probabilities differ by up to 0.1 nats between
+    them.
     """
     device = encoder.device.type
     if encoder.family.stack is None:
@@ -203,13 +167,7 @@ class WholePass:
 
 
 class TargetPass:
-    """Forward pass that computes only what the target positions need.
-
-    Args:
-        encoder: The encoder.
-        stack: Its modules.
-        dtype: Dtype of the layers.
-    """
+    """Forward pass that computes only what the target positions need."""
 
     def __init__(self, encoder: SharedEncoder, stack: Stack, dtype: torch.dtype) -> None:
         self._stack = stack
@@ -244,11 +202,8 @@ class TargetPass:
         return self._output(self._transform(states))
 
     def _distinct(self, batches: Sequence[UnpaddedBatch]) -> tuple[Tensor, Tensor]:
-        """Return the embedding of each distinct (token, position, segment), and its index.
-
-        Returns:
-            Embeddings ``(distinct, width)``, and for each packed token the index of its embedding,
-            ``(tokens,)``.
+        """Return the embedding of each distinct (token, position, segment), ``(distinct, width)``,
+        and the index of its embedding for each packed token, ``(tokens,)``.
         """
         keys = []
         for batch in batches:

@@ -26,29 +26,11 @@ def score_levels(
     passes: int | None = None,
     progress: ProgressBar = no_progress_bar,
 ) -> Table:
-    """Return the pseudo-log-likelihoods of texts, one row per token, word or text.
+    """Return the pseudo-log-likelihoods of texts, one row per token, word or text, in nats.
 
     The score of a word or text is the sum over its tokens (Salazar et al. 2020, `Masked Language
     Model Scoring <https://aclanthology.org/2020.acl-main.240>`_, eq. 1; of a word, as in Kauf and
-    Ivanova 2023). Unknown tokens cannot be scored and take no part.
-
-    Args:
-        encoder: An encoder with a pretrained masked-language-model head.
-        split: The texts.
-        level: What a row is.
-        max_length: Tokens of a text, special ones included; what is beyond is not scored.
-        passes: Masked copies of each text; ``None``: one per token, which is exact.
-        progress: Shows how many tokens have been scored.
-
-    Returns:
-        Columns ``text`` (number of the text, from 0); ``word`` (number of the word in the text,
-        unless a row is a text) and ``form`` (the token, word or text); ``tokens``, the number of
-        tokens scored, unless a row is a token; ``log_probability`` in nats; ``entropy`` in nats, of
-        the prediction in place of a token, or the mean over tokens.
-
-    Raises:
-        DataError: A text has no token for this encoder, or it knows no token of any text.
-        EncoderError: The language-model head is newly initialised.
+    Ivanova 2023), its entropy the mean. Unknown tokens cannot be scored and take no part.
     """
     encoder.require_language_model("score")
     arrays = tokenize(encoder.tokenizer, split.texts, split.text_pairs, max_length)

@@ -37,23 +37,13 @@ CHUNK_TOKENS = 1 << 22
 
 
 def budget_key(device_type: str) -> str:
-    """Return the key of :data:`TOKEN_BUDGET` for a type of device.
-
-    >>> budget_key("cpu"), budget_key("cuda")
-    ('cpu', 'gpu')
-    """
+    """Return the key of :data:`TOKEN_BUDGET` for a type of device."""
     return "cpu" if device_type == "cpu" else "gpu"
 
 
 def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
-    """Return which tokens are masked in copies of texts with the given targets.
-
-    Args:
-        words: Word index of each token, ``(copies, length)``; -1 for special tokens.
-        targets: Tokens that each copy scores, ``(copies, length)``, bool.
-
-    Returns:
-        ``(copies, length)``, bool: the targets, and the later tokens of their words.
+    """Return which tokens are masked in copies of texts, ``(copies, length)``, bool: the targets,
+    and the later tokens of their words; ``words`` is -1 for special tokens.
     """
     position = torch.arange(words.shape[1])
     latest = torch.where(targets, position, -1).cummax(1).values
@@ -72,14 +62,8 @@ def log_probability(logits: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def log_probability_and_entropy(logits: Tensor, token_ids: Tensor) -> Tensor:
-    """Return the log-probability of a token and the entropy of the prediction, both in nats.
-
-    Args:
-        logits: ``(n, vocabulary)``.
-        token_ids: One token for each row, ``(n,)``.
-
-    Returns:
-        ``(n, 2)``, float32.
+    """Return the log-probability of a token and the entropy of the prediction, in nats, ``(n,
+    2)``.
     """
     log_p = logits.log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1)
@@ -94,26 +78,12 @@ def pseudo_log_likelihood(
     dtype: torch.dtype = torch.float32,
     statistic: Statistic = log_probability,
 ) -> Tensor:
-    """Return the pseudo-log-likelihood of every maskable token, computed without dropout.
+    """Return the pseudo-log-likelihood of every maskable token, computed without dropout, or a
+    statistic of its prediction: ``(tokens, ...)``, float32, zero at all other tokens.
 
-    Masked copies are sorted by length and packed without padding. Equal copies, of equal texts or
-    of texts that differ in the masked word only, are computed once. See
-    :func:`~auxlearn.scoring.cached.score_texts` for cached scores.
-
-    Args:
-        encoder: The encoder; left as it was, in training or evaluation mode.
-        texts: The texts; each window of one is scored as a text of its own.
-        advance: Called with the number of tokens scored since the last call.
-        passes: Masked copies of each text; ``None``: one per token, which is exact.
-        dtype: Dtype of the encoder's layers, float32 or bfloat16.
-        statistic: What to return of each token's prediction in place of its log-probability.
-
-    Returns:
-        Log-probabilities in nats, ``(tokens,)``, or the statistics, ``(tokens, ...)``, float32;
-        zero at tokens that are not maskable.
-
-    Raises:
-        EncoderError: The device does not have the memory for a single text.
+    Masked copies are sorted by length and packed without padding; of a text there are ``passes``,
+    or one per token, which is exact. Equal copies, of equal texts or of texts that differ in the
+    masked word only, are computed once. Each window of a text is scored as a text of its own.
     """
     texts = texts.in_rows()
     with encoder.evaluating(), torch.inference_mode():
@@ -146,10 +116,8 @@ def _apply_head(
     tokens: list[Tensor],
     statistic: Statistic,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return the statistics of the tokens of the collected states, and clear both lists.
-
-    Returns:
-        Pairs of positions in the flat arrays, on the CPU, and statistics.
+    """Return positions in the flat arrays, on the CPU, with the statistics of the tokens of the
+    collected states, and clear both lists.
     """
     scored = []
     if states:
@@ -165,19 +133,13 @@ def _apply_head(
 
 @dataclass(frozen=True)
 class _Copies:
-    """Distinct masked copies of one length.
-
-    Attributes:
-        inputs: The copies and their targets.
-        tokens: Positions in the flat arrays of the tokens they score, ``(n,)``, sorted by copy.
-        copy: Index of the copy that scores each token, ``(n,)``.
-        position: Position within the copy of each token, ``(n,)``.
-    """
+    """Distinct masked copies of one length, and their targets."""
 
     inputs: UnpaddedBatch
+    #: Positions in the flat arrays of the tokens they score, ``(n,)``, sorted by copy.
     tokens: Tensor
-    copy: Tensor
-    position: Tensor
+    copy: Tensor  # index of the copy that scores each token, ``(n,)``
+    position: Tensor  # position within the copy of each token, ``(n,)``
 
     def select(self, start: int, stop: int) -> _Copies:
         """Return the copies ``start`` to ``stop``."""
@@ -226,11 +188,8 @@ def _masked_copies(texts: TokenizedTexts, passes: int | None, mask_id: int) -> I
 
 
 def _turns(rows: Tensor, passes: int | None) -> Tensor:
-    """Return the index, within its text, of the copy that scores each token.
-
-    Args:
-        rows: Index of the text of each token, ascending.
-        passes: Copies of each text; ``None``: one per token.
+    """Return the index, within its text, of the copy that scores each token; ``rows``, the index of
+    the text of each token, is ascending.
     """
     counts = rows.bincount()
     number = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
@@ -275,12 +234,8 @@ def _runs(sorted_values: Tensor) -> list[slice]:
 
 
 class _Body:
-    """Computes the states of copies in batches that fit into memory.
-
-    Args:
-        forward: The forward pass.
-        budget: Maximum number of tokens per batch. If the device runs out of memory, the budget
-            becomes half of the batch that failed.
+    """Computes the states of copies in batches that fit into memory, of ``budget`` tokens at most;
+    if the device runs out of memory, the budget becomes half of the batch that failed.
     """
 
     def __init__(self, forward: ScoringPass, budget: int) -> None:
@@ -306,11 +261,7 @@ class _Body:
             yield batch
 
     def states(self, batch: list[_Copies]) -> Tensor:
-        """Return the state for each token that a batch scores, in the order of its tokens.
-
-        Raises:
-            EncoderError: The device does not have the memory for a single copy.
-        """
+        """Return the state for each token that a batch scores, in the order of its tokens."""
         states = self._try(batch)
         if states is None:
             # Outside an except clause, where the exception would keep the failed attempt's tensors.

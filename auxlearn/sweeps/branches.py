@@ -34,8 +34,7 @@ from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
 from auxlearn.results.record import Branch, RunResults, account_of_branches
-from auxlearn.sweeps.executors.base import Executor
-from auxlearn.sweeps.jobs import Job
+from auxlearn.sweeps.jobs import Executor, Job, run_jobs
 from auxlearn.training import run
 from auxlearn.training.checkpoint import LOGS
 from auxlearn.training.inputs import RunInputs, code_content, load_inputs, save_inputs
@@ -47,9 +46,6 @@ Weights = tuple[float, ...]
 
 #: Smallest difference of the metric, in standard errors, with which a branch can be taken.
 LEAST_METRIC = -1.0
-
-#: Seconds between two looks at branches that run in processes of their own.
-UPDATE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -262,29 +258,29 @@ class _Training:
     def _run_in_processes(
         self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: _BranchReporter
     ) -> None:
-        waiting = deque(configs.items())
-        running: dict[str, Weights] = {}
+        titles = {config.digest: self.title(weights) for weights, config in configs.items()}
+        jobs = deque(
+            Job(
+                config.digest,
+                config.model_dump(mode="json"),
+                f"{self.paths[weights].absolute()}.log",
+                str(Path.cwd()),
+                executor.threads,
+            )
+            for weights, config in configs.items()
+        )
+
+        def next_job() -> Job | None:
+            return jobs.popleft() if jobs else None
+
         with StopRequest() as stop:
-            while waiting or running:
-                if stop.requested:
-                    waiting.clear()
-                    executor.stop()
-                while waiting and len(running) < executor.slots:
-                    weights, config = waiting.popleft()
-                    content = config.model_dump(mode="json")
-                    path = self.paths[weights].absolute()
-                    log = str(path.with_name(f"{path.name}.log"))
-                    job = Job(config.digest, content, log, str(Path.cwd()), executor.threads)
-                    running[config.digest] = weights
-                    executor.submit(job)
-                for outcome in executor.wait(UPDATE_SECONDS):
-                    title = self.title(running.pop(outcome.digest))
+            for ended in run_jobs(executor, next_job, lambda: bool(jobs), stop, shown.message):
+                for outcome in ended:
                     if outcome.state == "interrupted":
-                        waiting.clear()
                         stop.requested = True
                     elif outcome.state != "finished":
                         executor.stop()
-                        raise RunError(f"branch {title}: {outcome.error}")
+                        raise RunError(f"branch {titles[outcome.digest]}: {outcome.error}")
                 for weights in configs:
                     shown.show(self.title(weights), self._share_done(weights))
             if stop.requested:

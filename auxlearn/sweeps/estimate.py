@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from auxlearn.core.errors import Interrupted, UserError
+from auxlearn.core.errors import Interrupted, UserError, named_fault
 from auxlearn.core.progress import Reporter
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import Trial
@@ -81,8 +81,7 @@ def _measured(trial: Trial, cache_dir: str | None) -> Estimate:
         except UserError as error:
             return Estimate(None, str(error))
         except Exception as error:  # as in the sweep, a failing trial does not stop the others
-            line = " ".join(str(error).split())
-            return Estimate(None, f"{type(error).__name__}: {line}".rstrip(": "))
+            return Estimate(None, named_fault(error))
 
 
 class _EnoughError(Exception):

@@ -13,9 +13,8 @@ from auxlearn.core.errors import Interrupted, RunInUse
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
-from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import FAILURES, Outcome
+from auxlearn.sweeps.jobs import FAILURES, Executor, Job, Outcome, run_jobs
 from auxlearn.sweeps.plan import (
     Trial,
     TrialRecord,
@@ -24,7 +23,7 @@ from auxlearn.sweeps.plan import (
     number_of_trials,
     rounds,
 )
-from auxlearn.sweeps.sweep_file import SweepFile
+from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep
 from auxlearn.sweeps.view import SweepProgress, View
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.inputs import FILE, Comparison, InputReader, load_inputs
@@ -62,8 +61,6 @@ def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:
             CheckpointFolder(run.checkpoint_path).delete()
 
 
-#: Seconds between two updates of the view.
-UPDATE_SECONDS = 0.5
 #: Seconds between two checks of a trial that another process has locked.
 LOCK_CHECK_SECONDS = 1.0
 
@@ -103,8 +100,7 @@ class _SweepRun:
         self._dev: dict[str, Mapping[str, float]] = {}
         self._pending: deque[Trial] = deque()
         self._locked: dict[str, float] = {}
-        self._lock_reported = False
-        self._reported: set[str] = set()
+        self._said: set[str] = set()
 
     def run(self) -> list[TrialRecord]:
         with StopRequest() as stop:
@@ -115,7 +111,7 @@ class _SweepRun:
                     self._check_sources(reader)
                 self.folder.save_plan(list(self.trials.values()))
                 if begins:  # no configuration was refused
-                    self.folder.save_sweep(self.sweep)
+                    self.folder.save_text("sweep.yaml", dump_sweep(self.sweep))
                 self._run_round(stop)
         chosen = chosen_trials(self.sweep, list(self.trials.values()), self._dev_metrics)
         records = [
@@ -152,9 +148,7 @@ class _SweepRun:
             return
         found = compare_inputs(self.folder, trial, reader)
         for line in found.missing:
-            if line not in self._reported:
-                self._reported.add(line)
-                self.view.message(f"{line}: finished trials are kept")
+            self._say_once(line, f"{line}: finished trials are kept")
         if not found.changed:
             delete_leftovers(self.folder, trial)
             return
@@ -175,34 +169,35 @@ class _SweepRun:
         return failure.state if failure else None
 
     def _run_round(self, stop: StopRequest) -> None:
-        executor, progress = self.executor, self.progress
-        running: set[str] = set()
-        while self._pending or self._locked or running:
-            if stop.requested:
-                self._stop(running)
-            while self._pending and len(running) < executor.slots:
-                trial = self._pending.popleft()
-                if self._start(trial):
-                    running.add(trial.digest)
-            for outcome in executor.wait(UPDATE_SECONDS):
-                running.discard(outcome.digest)
+        def left() -> bool:
+            return bool(self._pending or self._locked)
+
+        for outcomes in run_jobs(self.executor, self._next_job, left, stop, self.view.message):
+            for outcome in outcomes:
                 self._ended(outcome)
             self._check_locked()
-            self.view.update(progress)
+            self.view.update(self.progress)
+        if left():
+            ended = self.progress.count("finished", *FAILURES)
+            raise Interrupted(
+                f"stopped with {ended} of {self.progress.total} trials done: "
+                "the same command resumes the sweep"
+            )
 
-    def _start(self, trial: Trial) -> bool:
-        digest = trial.digest
-        state = self._known_state(digest)
-        if state is not None:  # another process has run it
-            self.progress.states[digest] = state
-            return False
-        if self.folder.run(digest).in_use:
-            self._wait_for_owner(trial)
-            return False
-        self.progress.states[digest] = "running"
-        self.progress.started[digest] = time.monotonic()
-        self.executor.submit(self.folder.job(trial, self.executor.threads, self.cache_dir))
-        return True
+    def _next_job(self) -> Job | None:
+        """Return the next trial that no other process has run or is running."""
+        while self._pending:
+            trial = self._pending.popleft()
+            digest = trial.digest
+            if (state := self._known_state(digest)) is not None:
+                self.progress.states[digest] = state
+            elif self.folder.run(digest).in_use:
+                self._wait_for_owner(trial)
+            else:
+                self.progress.states[digest] = "running"
+                self.progress.started[digest] = time.monotonic()
+                return self.folder.job(trial, self.executor.threads, self.cache_dir)
+        return None
 
     def _ended(self, outcome: Outcome) -> None:
         trial = self.trials[outcome.digest]
@@ -223,12 +218,15 @@ class _SweepRun:
     def _wait_for_owner(self, trial: Trial) -> None:
         self.progress.states[trial.digest] = "locked"
         self._locked[trial.digest] = time.monotonic() + LOCK_CHECK_SECONDS
-        if not self._lock_reported:
-            owner = self.folder.run(trial.digest).lock_owner or "another process"
-            self.view.message(
-                f"{owner} is running '{trial.title}': sharing the trials of this sweep with it"
-            )
-            self._lock_reported = True
+        owner = self.folder.run(trial.digest).lock_owner or "another process"
+        self._say_once(
+            "lock", f"{owner} is running '{trial.title}': sharing the trials of this sweep with it"
+        )
+
+    def _say_once(self, what: str, text: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            self.view.message(text)
 
     def _check_locked(self) -> None:
         now = time.monotonic()
@@ -241,20 +239,6 @@ class _SweepRun:
                     self._pending.append(self.trials[digest])
             else:
                 self._locked[digest] = now + LOCK_CHECK_SECONDS
-
-    def _stop(self, running: set[str]) -> None:
-        if running:
-            self.view.message("stopping: running trials write a checkpoint")
-            self.executor.stop()
-        while running:
-            for outcome in self.executor.wait(UPDATE_SECONDS):
-                running.discard(outcome.digest)
-                self._ended(outcome)
-        ended = self.progress.count("finished", *FAILURES)
-        raise Interrupted(
-            f"stopped with {ended} of {self.progress.total} trials done: "
-            "the same command resumes the sweep"
-        )
 
     def _dev_metrics(self, digest: str) -> Mapping[str, float] | None:
         if digest not in self._dev and self.folder.run(digest).finished:

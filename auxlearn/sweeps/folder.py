@@ -41,7 +41,7 @@ from auxlearn.results.outputs import SWEEP_NAMES, check_output_folder, is_owner
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.plan import Digest, Trial, TrialRecord
-from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile, dump_sweep, read_sweep
+from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile, read_sweep
 
 if TYPE_CHECKING:
     import pandas
@@ -149,15 +149,10 @@ class SweepFolder:
             if not place.is_dir():
                 save_folder(dataset, place, columns)
 
-    def save_report(self, name: str, content: str) -> None:
-        """Write a report on the sweep into its folder."""
+    def save_text(self, name: str, content: str) -> None:
+        """Write a text, such as a report on the sweep, into its folder."""
         with self._writing():
             write_text(self.path / name, content)
-
-    def save_sweep(self, sweep: SweepFile) -> None:
-        """Write the sweep file beside its results."""
-        with self._writing():
-            write_text(self.path / "sweep.yaml", dump_sweep(sweep))
 
     def read_sweep(self) -> SweepFile:
         """Return the sweep file of the folder."""

@@ -1,14 +1,21 @@
-"""A trial as it is sent to a process, and how it ended."""
+"""Jobs: runs as they are sent to processes, how they ended, and the engines that run them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from auxlearn.core.signals import StopRequest
 
 #: How a trial ended. "locked": another process is running in its folder. "error": an error that the
 #: user can fix. "crash": any other exception. "killed": the process died.
 State = Literal["finished", "locked", "interrupted", "error", "crash", "out of memory", "killed"]
 FAILURES = ("error", "crash", "out of memory", "killed")
+
+#: Seconds between two looks at running jobs.
+UPDATE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,3 +39,60 @@ class Outcome:
     state: State
     error: str = ""  # in one line; empty for a finished trial
     trace: str = ""  # traceback of a crash
+
+
+class Executor(ABC):
+    """Runs the jobs of a sweep in processes of their own, ``slots`` at a time with ``threads``
+    each.
+    """
+
+    slots: int
+    threads: int
+
+    @abstractmethod
+    def submit(self, job: Job) -> None:
+        """Start a job; the caller keeps at most :attr:`slots` running."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return the outcomes of the jobs that ended, after waiting at most so many seconds."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask the running jobs to write a checkpoint and end; see :meth:`wait`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all processes of the executor."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def run_jobs(
+    executor: Executor,
+    next_job: Callable[[], Job | None],
+    left: Callable[[], bool],
+    stop: StopRequest,
+    say: Callable[[str], None],
+) -> Iterator[list[Outcome]]:
+    """Run jobs until none is left or running, and yield, again and again, how those that ended did.
+
+    After a stop no job is started, and the running ones write a checkpoint and end.
+    """
+    running: set[str] = set()
+    stopping = False
+    while running or (left() and not stop.requested):
+        while not stop.requested and len(running) < executor.slots and (job := next_job()):
+            executor.submit(job)
+            running.add(job.digest)
+        if stop.requested and running and not stopping:
+            stopping = True
+            say("stopping: running trials write a checkpoint")
+            executor.stop()
+        ended = executor.wait(UPDATE_SECONDS)
+        running -= {outcome.digest for outcome in ended}
+        yield ended

@@ -187,18 +187,8 @@ def sweep(
         if isinstance(executor, Executor):
             engine = executor
         else:
-            engine = stack.enter_context(
-                make_executor(
-                    executor,
-                    folder.path,
-                    jobs=jobs,
-                    threads=threads,
-                    gpus=gpus,
-                    ray_address=ray_address,
-                    slurm_partition=slurm_partition,
-                    slurm_minutes=slurm_minutes,
-                )
-            )
+            options = (jobs, threads, gpus, ray_address, slurm_partition, slurm_minutes)
+            engine = stack.enter_context(make_executor(executor, folder.path, *options))
         records = run_sweep(
             read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown
         )

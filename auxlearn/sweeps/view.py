@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from auxlearn.core.metric_names import Quantity, sign
-from auxlearn.core.progress import Reporter, in_notebook
-from auxlearn.results.console import default_reporter, output
+from auxlearn.core.progress import Reporter
+from auxlearn.results.console import default_reporter, in_notebook, output
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial

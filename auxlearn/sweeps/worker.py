@@ -83,15 +83,14 @@ def _train(job: Job) -> Outcome:
 
 
 def _failed(digest: str, error: Exception) -> Outcome:
-    from auxlearn.core.errors import PluginError, UserError, is_out_of_memory
+    from auxlearn.core.errors import PluginError, UserError, is_out_of_memory, named_fault
 
-    line = " ".join(str(error).split())
     raised = isinstance(error, PluginError) and error.__cause__ is not None
     if isinstance(error, UserError) and not raised:
-        return Outcome(digest, "error", line)
+        return Outcome(digest, "error", " ".join(str(error).split()))
     trace = "".join(traceback.format_exception(error))
     state: State = "out of memory" if is_out_of_memory(error) else "crash"
-    return Outcome(digest, state, f"{type(error).__name__}: {line}".rstrip(": "), trace)
+    return Outcome(digest, state, named_fault(error), trace)
 
 
 @contextmanager

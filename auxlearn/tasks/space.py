@@ -17,8 +17,8 @@ from auxlearn.core.registry import register_task
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch, BatchStream, UniformStream, collate, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
-from auxlearn.encoders.attention import require_pairwise_attention, states_at
 from auxlearn.encoders.device import upcast, upload
+from auxlearn.encoders.families import require_pairwise_attention, states_at
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.heads import head_of

@@ -21,7 +21,7 @@ from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, append_jsonl, truncate_jsonl
 from auxlearn.training.checkpoint import (
     CheckpointFolder,
     EndedBy,
@@ -315,7 +315,7 @@ class TrainingLoop(Loop):
 
     def _drop_records_after(self, step: int) -> None:
         """Delete what was logged after a checkpoint; the resumed run logs it again."""
-        self.folder.truncate_metrics(step)
+        truncate_jsonl(self.folder.metrics_path, step)
         if self.training_step.perturbation_log is not None:
             self.training_step.perturbation_log.truncate(step)
 
@@ -394,7 +394,7 @@ class TrainingLoop(Loop):
         return {"kind": kind, "step": step, "epoch": step / self.steps_per_epoch}
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self.folder.append_metrics(entry)
+        append_jsonl(self.folder.metrics_path, [entry])
         self.reporter.log(entry)
 
     def _read_latest(self) -> None:

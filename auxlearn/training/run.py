@@ -15,9 +15,9 @@ from auxlearn.core.files import expand, replaced_folder
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.processes import Processes
 from auxlearn.core.progress import Reporter
+from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.lengths import describe_lengths, whole_lengths
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts

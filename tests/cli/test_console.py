@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from auxlearn.commands.console import print_results
-from auxlearn.results.console import ConsoleReporter, describe_row
+from auxlearn.results.console import ConsoleReporter, describe_row, print_results
 from tests.results import examples
 
 

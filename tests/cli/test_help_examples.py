@@ -13,7 +13,7 @@ import yaml
 
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
-from auxlearn.commands.options import Example, ExampleCommand
+from auxlearn.commands.options import ExampleCommand
 from tests import helpers
 from tests.cli.helpers import call
 from tests.sweeps.conftest import InlineExecutor, write_dataset
@@ -109,8 +109,8 @@ def test_an_example_of_the_help_runs(workspace, monkeypatch, name, example):
 
 
 def test_the_help_shows_the_examples_before_the_options():
-    example = Example("What it does", "auxlearn try" + " --option value" * 12)
-    command = ExampleCommand("try", examples=(example,))
+    line = "auxlearn try" + " --option value" * 12
+    command = ExampleCommand("try", help=f"Try.\n\nExamples:\n    # What it does\n    {line}")
     with click.Context(command, info_name="try", max_content_width=100) as context:
         text = command.get_help(context)
-    assert f"Examples:\n  # {example.title}\n  {example.line}\n\nOptions:" in text
+    assert f"Try.\n\nExamples:\n  # What it does\n  {line}\n\nOptions:" in text

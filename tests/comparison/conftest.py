@@ -11,7 +11,7 @@ import yaml
 
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import chosen_trials, expand_cells, plan_trials
-from auxlearn.sweeps.sweep_file import read_sweep
+from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
 
 LABELS = ["no", "yes"]
 
@@ -101,7 +101,7 @@ def make_sweep(tmp_path) -> Callable[..., SweepFolder]:
         path = tmp_path / f"{place}.yaml"
         path.write_text(yaml.safe_dump({"name": place} | content, sort_keys=False))
         sweep, folder = read_sweep(path), SweepFolder(tmp_path / place)
-        folder.save_sweep(sweep)
+        folder.save_text("sweep.yaml", dump_sweep(sweep))
         trials = plan_trials(sweep, expand_cells(sweep))
         for trial in trials:
             found = right(trial)

@@ -8,8 +8,8 @@ import pytest
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.settings import Windowing
+from auxlearn.data.audit import describe_lengths, token_lengths, whole_lengths, word_lengths
 from auxlearn.data.dataset import Split
-from auxlearn.data.lengths import describe_lengths, token_lengths, whole_lengths, word_lengths
 from auxlearn.data.tokens import HEAD
 from tests.cli.helpers import call
 from tests.helpers import tokenized

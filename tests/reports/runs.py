@@ -14,7 +14,7 @@ from auxlearn.data.folders import read_folder
 from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, Scores
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
-from auxlearn.sweeps.sweep_file import read_sweep
+from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
 from tests.results import examples
 
 HOSTILE = ('<script>alert("label")</script>', "\" onmouseover=alert(1) x='")
@@ -102,7 +102,7 @@ def write_sweep(folder: Path, data: Path, finished: bool = True, **content: obje
     path = folder.parent / "sweep.yaml"
     path.write_text(yaml.safe_dump(whole, sort_keys=False))
     sweep, place = read_sweep(path), SweepFolder(folder)
-    place.save_sweep(sweep)
+    place.save_text("sweep.yaml", dump_sweep(sweep))
     trials = plan_trials(sweep, expand_cells(sweep))
     for number, trial in enumerate(trials if finished else trials[:-1]):
         settings = trial.config.model_dump(mode="json", exclude={"dataset", "encoder", "output"})

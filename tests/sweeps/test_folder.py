@@ -17,7 +17,7 @@ from auxlearn.sweeps import folder as module
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
-from auxlearn.sweeps.sweep_file import read_sweep
+from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
 from tests.cli.helpers import error
 
 
@@ -29,7 +29,7 @@ def test_what_killed_writes_have_left_is_deleted(tmp_path):
     for place in (folder.path, failures, trial):
         place.mkdir(parents=True)
         (place / ".sweep.yaml.12ab34cd.part").write_text("half")
-    folder.save_sweep(read_sweep(path))
+    folder.save_text("sweep.yaml", dump_sweep(read_sweep(path)))
     left = [found.relative_to(folder.path).as_posix() for found in folder.path.rglob("*.part")]
     assert left == ["trials/abc/.sweep.yaml.12ab34cd.part"]  # a trial's folder has its own lock
     assert sorted(found.name for found in folder.path.iterdir()) == [
@@ -75,14 +75,14 @@ def test_files_are_written_under_the_lock_of_the_folder(tmp_path, monkeypatch):
             real(*arguments)
 
         monkeypatch.setattr(module, name, write)
-    folder.save_sweep(sweep)
+    folder.save_text("sweep.yaml", dump_sweep(sweep))
     folder.save_plan(trials)
     folder.save_failure(trials[0], Outcome(trials[0].digest, "error", "no"))
     folder.save_results(sweep, [folder.record(trial, chosen=False) for trial in trials])
     data = read_memory({"text": ["a", "b"], "label": ["x", "y"]}, name="films")
     for _ in range(2):  # the second process finds what the first has saved
         folder.save_data(data, folder.path / "data" / "0" / "films", USUAL)
-    folder.save_report("report.html", "<html>")
+    folder.save_text("report.html", "<html>")
     names = {
         "report.html",
         "sweep.yaml",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
-from auxlearn.sweeps.executors.base import Executor
 from auxlearn.sweeps.executors.local import LocalExecutor
 from auxlearn.sweeps.executors.ray import RayExecutor
 from auxlearn.sweeps.executors.slurm import SlurmExecutor
+from auxlearn.sweeps.jobs import Executor
 
 __all__ = ["Executor", "LocalExecutor", "RayExecutor", "SlurmExecutor", "make_executor"]
 
@@ -18,7 +18,6 @@ ENGINES = ("local", "ray", "slurm")
 def make_executor(
     engine: str,
     folder: Path,
-    *,
     jobs: int | None,
     threads: int | None,
     gpus: float | None,

@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from auxlearn.sweeps.executors.base import Executor
-from auxlearn.sweeps.jobs import Job, Outcome
+from auxlearn.sweeps.jobs import Executor, Job, Outcome
 from auxlearn.sweeps.worker import run_job, start_worker
 
 

@@ -7,9 +7,8 @@ import os
 import time
 from typing import Any
 
-from auxlearn.core.errors import SweepError
-from auxlearn.sweeps.executors.base import Executor, first_line
-from auxlearn.sweeps.jobs import Job, Outcome
+from auxlearn.core.errors import SweepError, first_line
+from auxlearn.sweeps.jobs import Executor, Job, Outcome
 from auxlearn.sweeps.worker import run_job
 
 

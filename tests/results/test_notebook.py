@@ -7,8 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from auxlearn.core.progress import NotebookReporter, Reporter, in_notebook
-from auxlearn.results.console import ConsoleReporter, default_reporter
+from auxlearn.core.progress import Reporter
+from auxlearn.results.console import (
+    ConsoleReporter,
+    NotebookReporter,
+    default_reporter,
+    in_notebook,
+)
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def test_a_notebook_shows_bar_messages_and_evaluations(shown):
         advance(4)
         assert "training: 4 of 10" in shown[-1]
         reporter.log({"kind": "eval", "step": 4, "dev/accuracy": 0.5})
-        assert "step 4; dev accuracy 0.500" in shown[-1]
+        assert "step 4  dev accuracy 0.500" in shown[-1]
         number = len(shown)
         reporter.log({"kind": "train", "step": 5, "loss/primary": 1.0})  # too soon after the last
         assert len(shown) == number
