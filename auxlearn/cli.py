@@ -161,9 +161,9 @@ def _line_of_system(error: BaseException) -> str:
 
 
 def _line_of_fault(error: BaseException) -> str:
-    from auxlearn.core import crash_log
+    from auxlearn.results.folder import log_of
 
-    log = crash_log.log_of(error)
+    log = log_of(error)
     advice = (
         f"its traceback is in {log}: report it to the authors with that file"
         if log

@@ -21,9 +21,9 @@ import torch
 import transformers
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.encoder_names import encoder_source
 from auxlearn.core.files import write_json
 from auxlearn.core.registry import LOSSES
+from auxlearn.core.settings import encoder_source
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split

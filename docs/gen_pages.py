@@ -32,9 +32,9 @@ import auxlearn
 from auxlearn.cli import COMMANDS
 from auxlearn.commands.options import option_flag
 from auxlearn.core.config import RunConfig
-from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.core.run_settings import section_of
+from auxlearn.core.settings import ENCODERS
 from auxlearn.kinds.choose import REFUSED
 
 if TYPE_CHECKING:

@@ -68,21 +68,19 @@ def command(
     """
     from auxlearn.comparison.formats import render, save, terminal
     from auxlearn.comparison.tables import Layout
-    from auxlearn.core.files import expand
     from auxlearn.results import console
     from auxlearn.results.outputs import check_output_folder
 
     layout = Layout(decimals, show)
-    folder = None if output is None else expand(output)
-    if folder is not None:
-        check_output_folder(folder)
+    if output is not None:
+        check_output_folder(output)
     comparison = compare(*folders, **what)
     if format_ == "terminal":
         console.print_results(*terminal(comparison, layout))
     else:
         click.echo(render(comparison, format_, layout), nl=False)
-    if folder is not None:
-        written = save(comparison, folder, layout)
+    if output is not None:
+        written = save(comparison, output, layout)
         tables = sum(path.suffix in (".md", ".tex", ".csv") for path in written)
         plots = sum(path.suffix == ".pdf" for path in written)
-        click.echo(f"{tables} tables and {plots} plots: {folder}", err=True)
+        click.echo(f"{tables} tables and {plots} plots: {output}", err=True)

@@ -55,7 +55,7 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
         registry = registries[what]
         _list_plugins(registry, list(map(canonical, names)))
     elif what == "encoders":
-        from auxlearn.core.encoder_names import ENCODERS
+        from auxlearn.core.settings import ENCODERS
 
         _list({name: card.title for name, card in ENCODERS.items()}, what, names)
     else:

@@ -86,15 +86,14 @@ def command(
         # The tasks of a run, from 200 of its training texts, with plots and tables in a folder
         auxlearn masks runs/reviews --examples 200 --output masks
     """
-    from auxlearn.core.files import expand, write_json, write_text
+    from auxlearn.core.files import write_json, write_text
     from auxlearn.results import console
     from auxlearn.results.folder import RunFolder
     from auxlearn.results.outputs import check_output_folder
 
     reporter = console.ConsoleReporter()
-    folder = None if output is None else expand(output)
-    if folder is not None:
-        check_output_folder(folder)
+    if output is not None:
+        check_output_folder(output)
     file, extra = None, arguments
     if arguments and not arguments[0].startswith("-"):
         run, extra = Path(arguments[0]), arguments[1:]
@@ -108,11 +107,11 @@ def command(
 
     report = inspect_masks(config, examples=examples, texts=texts, reporter=reporter)
     written: list[Path] = []
-    if folder is not None:
-        write_json(folder / "masks.json", report.to_dict())
-        write_text(folder / "groups.csv", report.groups_csv())
-        plots = [*plot_heat_map(report, folder), *plot_groups(report, folder)]
-        written = [folder / "masks.json", folder / "groups.csv", *plots]
+    if output is not None:
+        write_json(output / "masks.json", report.to_dict())
+        write_text(output / "groups.csv", report.groups_csv())
+        plots = [*plot_heat_map(report, output), *plot_groups(report, output)]
+        written = [output / "masks.json", output / "groups.csv", *plots]
     if as_json:
         click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
         return
@@ -123,8 +122,8 @@ def command(
         for line in console_heat_map(report, out.is_terminal):
             out.print(line, soft_wrap=True)
     console.print_results("", *report.sentences(), *(f"note: {line}" for line in report.notes))
-    if folder is not None:
-        console.print_results(f"{len(written)} files: {folder}")
+    if output is not None:
+        console.print_results(f"{len(written)} files: {output}")
 
 
 def _tables(report: MaskReport) -> list[Any]:

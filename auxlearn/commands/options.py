@@ -28,12 +28,11 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
-from auxlearn.core.files import path_problem
+from auxlearn.core.files import expand, path_problem
 from auxlearn.core.registry import CHOSEN_BY, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
-from auxlearn.core.settings import PluginChoice
+from auxlearn.core.settings import ENCODERS, PluginChoice
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import parse_yaml
 
@@ -45,10 +44,11 @@ class PathType(click.Path):
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; an empty one would be the working folder."""
+        """Return the path in full; an empty one would be the working folder."""
         if problem := path_problem(os.fspath(value)):
             self.fail(problem, param, ctx)
-        return super().convert(value, param, ctx)
+        path: Any = super().convert(value, param, ctx)
+        return expand(path)
 
 
 PATH = PathType()

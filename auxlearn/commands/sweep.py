@@ -9,12 +9,11 @@ import click
 
 from auxlearn.commands.options import PATH, ExampleCommand, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
-from auxlearn.core.files import expand
 from auxlearn.core.validation import validate
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
-from auxlearn.sweeps.view import ConsoleView, duration
+from auxlearn.sweeps.view import duration
 
 
 @click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
@@ -51,13 +50,12 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
     from auxlearn.results import console
 
     plan = read_sweep(file)
-    folder = SweepFolder(expand(given.pop("output", f"sweeps/{plan.name}")))
+    folder = SweepFolder(given.pop("output", Path("sweeps", plan.name)))
     announce_plugins(_plugins_of(plan), str(file), console.ConsoleReporter().message)
     if dry_run:
         _dry_run(plan, folder, validate(settings_of(sweep), {"source": plan, **given}, "sweep"))
         return
-    with ConsoleView(console.output(stderr=True), folder) as view:
-        results = sweep(plan, output=folder.path, view=view, **given)
+    results = sweep(plan, output=folder.path, **given)
     if with_report:
         from auxlearn.reports.page import report
 

@@ -31,25 +31,12 @@ from auxlearn.core.registry import (
     plugin_digest,
 )
 from auxlearn.core.run_settings import RunSettings
-from auxlearn.core.settings import PluginChoice, settings_with
-from auxlearn.core.validation import Settings, config_error, validate
+from auxlearn.core.settings import PluginChoice, recommended_learning_rate, settings_with
+from auxlearn.core.validation import config_error, validate
 from auxlearn.core.yaml_files import read_yaml
 
-if TYPE_CHECKING:
-    from pydantic._internal._model_construction import ModelMetaclass as _Checked
-else:
 
-    class _Checked(type(Settings)):
-        """Reports faults of ``RunConfig(...)`` as those of a file are reported."""
-
-        def __call__(cls, *args: Any, **values: Any) -> Any:
-            try:
-                return super().__call__(*args, **values)
-            except ValidationError as error:
-                raise config_error(error, cls, "settings") from None
-
-
-class RunConfig(RunSettings, metaclass=_Checked):
+class RunConfig(RunSettings):
     """Configuration of one run: data, encoder, objectives, optimisation and machine.
 
     Each field is described where it is defined, in :mod:`auxlearn.core.run_settings`;
@@ -58,6 +45,16 @@ class RunConfig(RunSettings, metaclass=_Checked):
     Raises:
         ConfigError: A setting is unknown or invalid; the message has one line for each.
     """
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise config_error(error, type(self), "settings") from None
+
+        __init__.__pydantic_base_init__ = True  # what is read from files does not pass through it
 
     def resolved(self) -> RunConfig:
         """Return the configuration with every default filled in, those of plug-ins included.
@@ -95,8 +92,6 @@ class RunConfig(RunSettings, metaclass=_Checked):
         if self.kind not in (None, "classification") and "metric" not in self.model_fields_set:
             updates["metric"] = next(iter(METRICS[self.kind]))
         if self.learning_rate is None:
-            from auxlearn.core.encoder_names import recommended_learning_rate
-
             updates["learning_rate"] = recommended_learning_rate(encoder)
         if problems:
             raise ConfigError("\n".join(problems))

@@ -133,7 +133,7 @@ def delete_parts(folder: Path, *, recursive: bool = True) -> None:
 def content_digest(path: Path) -> str:
     """Return the SHA-256 of a file, or of the relative paths and contents of a folder's files."""
     if not path.is_dir():
-        with open(path, "rb", opener=_regular) as file:
+        with open(path, "rb", opener=regular) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     digest = hashlib.sha256()
     for inner in sorted(path.rglob("*")):
@@ -305,7 +305,8 @@ class _NotRegularError(OSError):
     """A pipe, a device or a folder in place of a file."""
 
 
-def _regular(path: str, flags: int) -> int:
+def regular(path: str, flags: int) -> int:
+    """Open a file if it is a regular one; for ``open(opener=)``."""
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     handle = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -318,7 +319,7 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     """Return the content of a regular file."""
     shown = shorten(str(path), 300)
     try:
-        with open(path, "rb", opener=_regular) as file:
+        with open(path, "rb", opener=regular) as file:
             if (size := os.fstat(file.fileno()).st_size) > limit:
                 raise error(_too_large(shown, size, limit))
             content = file.read(limit + 1)

@@ -125,16 +125,16 @@ class Registry:
         base, needed = _INTERFACE.get(self.kind, ("a base class", ()))
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         missing += [one for one in (*needed, "Options") if not hasattr(cls, one)]
+        which = f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__})"
         if missing:
             raise ConfigError(
-                f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__}) does not "
-                f"define {', '.join(missing)}: derive it from {base} of auxlearn.plugins, and "
-                "define them"
+                f"{which} does not define {', '.join(missing)}: derive it from {base} of "
+                "auxlearn.plugins, and define them"
             )
         if not hasattr(cls.Options, "model_fields"):
             raise ConfigError(
-                f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__}): Options "
-                "is no class of settings: derive it from Settings of auxlearn.plugins"
+                f"{which}: Options is no class of settings: derive it from Settings of "
+                "auxlearn.plugins"
             )
         return cls.Options
 

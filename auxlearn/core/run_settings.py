@@ -24,7 +24,7 @@ from auxlearn.core.settings import (
     WindowPooling,
     setting,
 )
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described, Settings
 
 #: Tasks, sets, plug-in files or trackers of a run.
 MOST_ENTRIES = 100
@@ -32,79 +32,51 @@ MOST_ENTRIES = 100
 _SINGLE = (str, dict, os.PathLike)
 
 
-class _Source(Settings):
-    dataset: str = setting(
-        "pydocs",
-        "Data set: folder, name of a data-set card, or Hugging Face hub id.",
-        role="setting",
-    )
+class _Source(Described):
+    dataset: str = setting("pydocs", "setting")
+    """Data set: folder, name of a data-set card, or Hugging Face hub id."""
 
 
 class DataSettings(Columns, _Source):  # the fields of the last base come first
     """What a run is trained and evaluated on."""
 
-    thresholds: Literal["half", "dev"] = setting(
-        "half",
-        "With several labels per text, the probability from which on a label is predicted: 0.5 "
-        "(half), or for each label the one with the best F1 on dev.",
-        exclude_if=lambda chosen: chosen == "half",
-    )
-    fold: Fold | None = setting(
-        None,
-        "Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the "
-        "others are trained on, and the data set's own test split is not read.",
-        role="setting",
-    )
-    max_length: int = setting(
-        128,
-        "Maximum number of tokens per example, special tokens included; longer texts are "
-        "truncated.",
-        ge=4,
-    )
+    thresholds: Literal["half", "dev"] = Field("half", exclude_if=lambda chosen: chosen == "half")
+    """With several labels per text, the probability from which on a label is predicted: 0.5 (half),
+    or for each label the one with the best F1 on dev."""
 
-    text_window: TextWindow = setting(
-        "head",
-        "How a longer text is read: its first tokens (head), a quarter from its beginning and the "
-        "others from its end (head+tail), or all of it in overlapping windows, over which class "
-        "logits are pooled (windows); for single texts.",
-    )
-    window_stride: int | None = setting(
-        None,
-        "Tokens that a window shares with the one before it (with --text-window windows); by "
-        "default a quarter of max_length.",
-        ge=0,
-        exclude_if=lambda stride: stride is None,
-    )
-    window_pooling: WindowPooling = setting(
-        "mean",
-        "How the logits of its windows become those of a text: their mean, or the maximum of each "
-        "class (with --text-window windows).",
-        exclude_if=lambda pooling: pooling == "mean",
-    )
-    max_windows: int = setting(
-        MAX_WINDOWS,
-        "Windows of a text that are read at most, from its beginning (with --text-window windows); "
-        "they bound time and memory.",
-        ge=1,
-        exclude_if=lambda most: most == MAX_WINDOWS,
-    )
-    ood: tuple[OODSource, ...] = setting(
-        (),
-        "Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable.",
-        max_length=MOST_ENTRIES,
-        role="setting",
-    )
-    perturbed_text: Literal["none", "add", "replace"] = setting(
-        "none",
-        "Train on texts perturbed once, before training, by the pretrained encoder: in addition "
-        "to the original texts (add) or instead of them (replace).",
-    )
-    perturbed_share: float = setting(
-        0.05,
-        "Share of the tokens that are masked to perturb a text (with --perturbed-text).",
-        gt=0,
-        le=1,
-    )
+    fold: Fold | None = setting(None, "setting")
+    """Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the
+    others are trained on, and the data set's own test split is not read."""
+
+    max_length: int = Field(128, ge=4)
+    """Maximum number of tokens per example, special tokens included; longer texts are truncated."""
+
+    text_window: TextWindow = "head"
+    """How a longer text is read: its first tokens (head), a quarter from its beginning and the
+    others from its end (head+tail), or all of it in overlapping windows, over which class logits
+    are pooled (windows); for single texts."""
+
+    window_stride: int | None = Field(None, ge=0, exclude_if=lambda stride: stride is None)
+    """Tokens that a window shares with the one before it (with --text-window windows); by default a
+    quarter of max_length."""
+
+    window_pooling: WindowPooling = Field("mean", exclude_if=lambda pooling: pooling == "mean")
+    """How the logits of its windows become those of a text: their mean, or the maximum of each
+    class (with --text-window windows)."""
+
+    max_windows: int = Field(MAX_WINDOWS, ge=1, exclude_if=lambda most: most == MAX_WINDOWS)
+    """Windows of a text that are read at most, from its beginning (with --text-window windows);
+    they bound time and memory."""
+
+    ood: tuple[OODSource, ...] = setting((), "setting", max_length=MOST_ENTRIES)
+    """Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable."""
+
+    perturbed_text: Literal["none", "add", "replace"] = "none"
+    """Train on texts perturbed once, before training, by the pretrained encoder: in addition to the
+    original texts (add) or instead of them (replace)."""
+
+    perturbed_share: float = Field(0.05, gt=0, le=1)
+    """Share of the tokens that are masked to perturb a text (with --perturbed-text)."""
 
     @property
     def windowing(self) -> Windowing:
@@ -120,208 +92,165 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
         )
 
 
-class ModelSettings(Settings):
+class ModelSettings(Described):
     """What is trained."""
 
-    encoder: str = setting(
-        "tiny",
-        "Pretrained encoder: short name, local folder, or Hugging Face hub id.",
-        role="setting",
-    )
-    init_from: PathText | None = setting(
-        None,
-        "Finished run to continue from: its encoder, its classification head if the labels are the "
-        "same, and its heads of the objectives that this run has too. Loss weights start from "
-        "their initial values.",
-    )
-    random_head: bool = setting(
-        False,
-        "Train masked objectives with a newly initialised masked-language-model head where the "
-        "encoder has no pretrained one.",
-    )
-    freeze: str = setting(
-        "none",
-        "Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number "
-        "n: the embeddings and the n lowest layers.",
-        pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$",
-    )
-    lora_rank: int = setting(
-        0,
-        "Train LoRA adapters of this rank in the linear layers of the body, and keep "
-        "the body as pretrained; 0: no adapters.",
-        ge=0,
-        le=1024,
-    )
-    lora_alpha: float = setting(
-        16.0,
-        "Scale of the LoRA adapters; their output is multiplied by alpha / rank.",
-        gt=0,
-    )
-    lora_dropout: float = setting(
-        0.0, "Dropout probability of the inputs of the LoRA adapters.", ge=0, lt=1
-    )
-    attention_dropout: float | None = setting(
-        None,
-        "Dropout probability of the attention weights; by default the encoder's own. 0 speeds up "
-        "training on CPU.",
-        ge=0,
-        lt=1,
-    )
+    encoder: str = setting("tiny", "setting")
+    """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
+
+    init_from: PathText | None = None
+    """Finished run to continue from: its encoder, its classification head if the labels are the
+    same, and its heads of the objectives that this run has too. Loss weights start from their
+    initial values."""
+
+    random_head: bool = False
+    """Train masked objectives with a newly initialised masked-language-model head where the encoder
+    has no pretrained one."""
+
+    freeze: str = Field("none", pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$")
+    """Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number n:
+    the embeddings and the n lowest layers."""
+
+    lora_rank: int = Field(0, ge=0, le=1024)
+    """Train LoRA adapters of this rank in the linear layers of the body, and keep the body as
+    pretrained; 0: no adapters."""
+
+    lora_alpha: float = Field(16.0, gt=0)
+    """Scale of the LoRA adapters; their output is multiplied by alpha / rank."""
+
+    lora_dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout probability of the inputs of the LoRA adapters."""
+
+    attention_dropout: float | None = Field(None, ge=0, lt=1)
+    """Dropout probability of the attention weights; by default the encoder's own. 0 speeds up
+    training on CPU."""
 
 
-class ObjectiveSettings(Settings):
+class ObjectiveSettings(Described):
     """What it is trained for."""
 
-    aux: tuple[PluginChoice, ...] = setting(
-        (),
-        "Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists "
-        "them.",
-        max_length=MOST_ENTRIES,
-    )
-    weights: PluginChoice = setting(
-        PluginChoice(name="fixed"),
-        "Weighting of the objectives. `auxlearn list weightings` lists them.",
-        validate_default=True,
-    )
-    loss: PluginChoice = setting(
-        PluginChoice(name="cross_entropy"),
-        "Loss of the primary task. `auxlearn list losses` lists them.",
-        validate_default=True,
-    )
-    plugins: tuple[PathText, ...] = setting(
-        (),
-        "Python file that registers tasks, losses or weightings; repeatable.",
-        max_length=MOST_ENTRIES,
-        role="record",
-    )
+    aux: tuple[PluginChoice, ...] = Field((), max_length=MOST_ENTRIES)
+    """Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists
+    them."""
+
+    weights: PluginChoice = Field(PluginChoice(name="fixed"), validate_default=True)
+    """Weighting of the objectives. `auxlearn list weightings` lists them."""
+
+    loss: PluginChoice = Field(PluginChoice(name="cross_entropy"), validate_default=True)
+    """Loss of the primary task. `auxlearn list losses` lists them."""
+
+    plugins: tuple[PathText, ...] = setting((), "record", max_length=MOST_ENTRIES)
+    """Python file that registers tasks, losses or weightings; repeatable."""
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(Described):
     """How it is trained. Settings of the optimizer are named as in transformers."""
 
-    metric: Metric = setting(
-        "accuracy",
-        "Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By "
-        "default accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of "
-        "BIO tags.",
-        role="setting",
-    )
-    seed: int = setting(0, "Random seed of the run.", ge=0, role="setting")
-    epochs: int = setting(10, "Maximum number of epochs.", ge=1)
-    batch_size: int = setting(32, "Examples per objective per optimizer step.", ge=1)
-    gradient_accumulation_steps: int = setting(
-        1,
-        "Gradient accumulation: micro-batches per optimizer step. They share the batch_size "
-        "examples, so more of them need less memory.",
-        ge=1,
-    )
-    learning_rate: float | None = setting(
-        None,
-        "Peak learning rate; by default the one recommended for the encoder.",
-        gt=0,
-    )
-    head_learning_rate: float | None = setting(
-        None,
-        "Peak learning rate of the classification head, pooler included; by default learning_rate.",
-        gt=0,
-    )
-    weight_decay: float = setting(0.01, "Weight decay of AdamW.", ge=0)
-    head_weight_decay: float | None = setting(
-        None,
-        "Weight decay of the classification head, pooler included; by default weight_decay.",
-        ge=0,
-    )
-    adam_beta1: float = setting(0.9, "Beta1 of AdamW.", ge=0, lt=1)
-    adam_beta2: float = setting(0.999, "Beta2 of AdamW.", ge=0, lt=1)
-    adam_epsilon: float = setting(1e-8, "Epsilon of AdamW.", gt=0)
-    warmup_ratio: float = setting(
-        0.06,
-        "Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays "
-        "linearly to 0 afterwards.",
-        ge=0,
-        lt=1,
-    )
-    max_grad_norm: float = setting(1.0, "Maximum gradient norm (0 disables clipping).", ge=0)
-    eval_steps: int | None = setting(
-        None,
-        "Optimizer steps between two evaluations on dev; by default one epoch.",
-        ge=1,
-    )
-    patience: int = setting(
-        3,
-        "Early stopping: number of evaluations on dev without improvement after which training "
-        "stops (0 disables it). Evaluations count once dev exceeds the majority baseline and "
-        "min_epochs have passed.",
-        ge=0,
-    )
-    min_epochs: int = setting(3, "Minimum number of epochs before early stopping counts.", ge=0)
-    ties: Literal["earlier", "later"] = setting(
-        "earlier", "Which of several checkpoints with the same dev metric is kept."
-    )
-    final_epochs: int = setting(
-        0,
-        "Maximum number of epochs of a primary-only fine-tuning phase after training (0 disables "
-        "it); its result is kept if dev improves.",
-        ge=0,
-    )
-    final_learning_rate: float = setting(
-        5e-6, "Peak learning rate of the primary-only phase.", gt=0
-    )
-    final_schedule: Literal["linear", "constant"] = setting(
-        "linear",
-        "Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant.",
-    )
-    final_patience: int = setting(
-        3,
-        "Early stopping of the primary-only phase: number of evaluations without improvement "
-        "(0 disables it).",
-        ge=0,
-    )
+    metric: Metric = setting("accuracy", "setting")
+    """Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By default
+    accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of BIO tags."""
+
+    seed: int = setting(0, "setting", ge=0)
+    """Random seed of the run."""
+
+    epochs: int = Field(10, ge=1)
+    """Maximum number of epochs."""
+
+    batch_size: int = Field(32, ge=1)
+    """Examples per objective per optimizer step."""
+
+    gradient_accumulation_steps: int = Field(1, ge=1)
+    """Gradient accumulation: micro-batches per optimizer step. They share the batch_size examples,
+    so more of them need less memory."""
+
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate; by default the one recommended for the encoder."""
+
+    head_learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate of the classification head, pooler included; by default learning_rate."""
+
+    weight_decay: float = Field(0.01, ge=0)
+    """Weight decay of AdamW."""
+
+    head_weight_decay: float | None = Field(None, ge=0)
+    """Weight decay of the classification head, pooler included; by default weight_decay."""
+
+    adam_beta1: float = Field(0.9, ge=0, lt=1)
+    """Beta1 of AdamW."""
+
+    adam_beta2: float = Field(0.999, ge=0, lt=1)
+    """Beta2 of AdamW."""
+
+    adam_epsilon: float = Field(1e-8, gt=0)
+    """Epsilon of AdamW."""
+
+    warmup_ratio: float = Field(0.06, ge=0, lt=1)
+    """Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays
+    linearly to 0 afterwards."""
+
+    max_grad_norm: float = Field(1.0, ge=0)
+    """Maximum gradient norm (0 disables clipping)."""
+
+    eval_steps: int | None = Field(None, ge=1)
+    """Optimizer steps between two evaluations on dev; by default one epoch."""
+
+    patience: int = Field(3, ge=0)
+    """Early stopping: number of evaluations on dev without improvement after which training stops
+    (0 disables it). Evaluations count once dev exceeds the majority baseline and min_epochs have
+    passed."""
+
+    min_epochs: int = Field(3, ge=0)
+    """Minimum number of epochs before early stopping counts."""
+
+    ties: Literal["earlier", "later"] = "earlier"
+    """Which of several checkpoints with the same dev metric is kept."""
+
+    final_epochs: int = Field(0, ge=0)
+    """Maximum number of epochs of a primary-only fine-tuning phase after training (0 disables it);
+    its result is kept if dev improves."""
+
+    final_learning_rate: float = Field(5e-6, gt=0)
+    """Peak learning rate of the primary-only phase."""
+
+    final_schedule: Literal["linear", "constant"] = "linear"
+    """Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant."""
+
+    final_patience: int = Field(3, ge=0)
+    """Early stopping of the primary-only phase: number of evaluations without improvement (0
+    disables it)."""
 
 
-class MachineSettings(Settings):
+class MachineSettings(Described):
     """Where a run is done, and what is kept of it."""
 
-    device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Device to train on; auto takes a GPU if there is one.", role="setting"
-    )
-    precision: Literal["fp32", "bf16"] = setting(
-        "fp32", "Numerical precision; bf16 is mixed precision with float32 weights."
-    )
-    compile: bool = setting(
-        False,
-        "Compile the encoder with torch.compile. Compilation takes minutes and needs a C++ "
-        "compiler.",
-    )
-    keep_model: bool = setting(
-        True,
-        "Keep the trained model. Without it, a run keeps its results and predictions, and no "
-        "weights; predict and evaluate need the model.",
-        role="record",
-    )
-    output: PathText | None = setting(
-        None, "Run folder; by default a folder in runs/ named after the settings.", role="record"
-    )
-    cache_dir: PathText | None = setting(
-        None,
-        "Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn.",
-        role="record",
-    )
-    report_to: tuple[str, ...] = setting(
-        (),
-        "Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in; "
-        "repeatable.",
-        max_length=MOST_ENTRIES,
-        role="record",
-    )
-    gradient_log_steps: int | None = setting(
-        None,
-        "Record norms and cosines of the gradients of all objectives and of the loss on dev every "
-        "so many optimizer steps; by default only every 10 steps under weightings that compute the "
-        "gradients anyway. Results do not change.",
-        ge=1,
-        role="record",
-    )
+    device: Literal["auto", "cpu", "cuda"] = setting("auto", "setting")
+    """Device to train on; auto takes a GPU if there is one."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Numerical precision; bf16 is mixed precision with float32 weights."""
+
+    compile: bool = False
+    """Compile the encoder with torch.compile. Compilation takes minutes and needs a C++
+    compiler."""
+
+    keep_model: bool = setting(True, "record")
+    """Keep the trained model. Without it, a run keeps its results and predictions, and no weights;
+    predict and evaluate need the model."""
+
+    output: PathText | None = setting(None, "record")
+    """Run folder; by default a folder in runs/ named after the settings."""
+
+    cache_dir: PathText | None = setting(None, "record")
+    """Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn."""
+
+    report_to: tuple[str, ...] = setting((), "record", max_length=MOST_ENTRIES)
+    """Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in;
+    repeatable."""
+
+    gradient_log_steps: int | None = setting(None, "record", ge=1)
+    """Record norms and cosines of the gradients of all objectives and of the loss on dev every so
+    many optimizer steps; by default only every 10 steps under weightings that compute the gradients
+    anyway. Results do not change."""
 
 
 #: The classes of settings by the heading under which help and documentation list them.
@@ -398,38 +327,44 @@ class RunSettings(
         return self
 
 
-class PretrainSettings(Settings):
+class PretrainSettings(Described):
     """What a continued pretraining depends on, and the device that it is done on."""
 
-    encoder: str = Field(
-        description="Pretrained encoder: short name, local folder, or Hugging Face hub id."
-    )
-    dataset: str | None = setting(None, "Data set whose train texts are used.")
-    corpus: str | None = setting(None, "File of texts: .txt, .jsonl, .csv, ...")
-    text_column: Column | None = setting(None, "Column of the text; by default 'text'.")
-    text_pair_column: Column | None = setting(
-        None,
-        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
-        exclude_if=lambda name: name is None,
-    )
-    label_column: Column | None = setting(
-        None,
-        "Column of the label; by default 'label'.",
-        exclude_if=lambda name: name is None,
-    )
-    trainable: Literal["head", "all"] = setting(
-        "all",
-        "Parameters to train: the masked-language-model head on a frozen backbone, or all.",
-    )
-    steps: int = setting(1000, "Number of optimizer steps.", ge=1)
-    batch_size: int = setting(32, "Texts per optimizer step.", ge=1)
-    learning_rate: float = setting(5e-5, "Peak learning rate of AdamW.", gt=0)
-    max_length: int = setting(
-        128,
-        "Maximum number of tokens per text, special tokens included; longer texts are truncated.",
-        ge=4,
-    )
-    seed: int = setting(0, "Seed of everything random.", ge=0)
-    device: Literal["auto", "cpu", "cuda"] = setting(
-        "auto", "Device to train on; auto takes a GPU if there is one."
-    )
+    encoder: str
+    """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
+
+    dataset: str | None = None
+    """Data set whose train texts are used."""
+
+    corpus: str | None = None
+    """File of texts: .txt, .jsonl, .csv, ..."""
+
+    text_column: Column | None = None
+    """Column of the text; by default 'text'."""
+
+    text_pair_column: Column | None = Field(None, exclude_if=lambda name: name is None)
+    """Column of the second text of a pair; by default 'text_pair' if there is such a column."""
+
+    label_column: Column | None = Field(None, exclude_if=lambda name: name is None)
+    """Column of the label; by default 'label'."""
+
+    trainable: Literal["head", "all"] = "all"
+    """Parameters to train: the masked-language-model head on a frozen backbone, or all."""
+
+    steps: int = Field(1000, ge=1)
+    """Number of optimizer steps."""
+
+    batch_size: int = Field(32, ge=1)
+    """Texts per optimizer step."""
+
+    learning_rate: float = Field(5e-5, gt=0)
+    """Peak learning rate of AdamW."""
+
+    max_length: int = Field(128, ge=4)
+    """Maximum number of tokens per text, special tokens included; longer texts are truncated."""
+
+    seed: int = Field(0, ge=0)
+    """Seed of everything random."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to train on; auto takes a GPU if there is one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,7 +22,7 @@ from pydantic import (
 from auxlearn.core.errors import printable, shorten
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described, Settings
 
 #: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
 KindName = Literal[
@@ -218,63 +219,53 @@ class PluginChoice(Settings):
         return {self.written: self.options}
 
 
-#: What a setting says: how is trained, which makes the method; on what and by which measure, which
-#: methods that are compared share; or where and what is recorded, which changes no result.
-Role = Literal["method", "setting", "record"]
+#: What a setting says: on what and by which measure is trained, which methods that are compared
+#: share; or where and what is recorded, which changes no result. All others make the method.
+Role = Literal["setting", "record"]
 
 
-def setting(default: Any, description: str, role: Role = "method", **rules: Any) -> Any:
-    """Return a field of settings with its description, which help and documentation show."""
-    return Field(default, description=description, json_schema_extra={"role": role}, **rules)
+def setting(default: Any, role: Role, **rules: Any) -> Any:
+    """Return a field of settings that makes no method."""
+    return Field(default, json_schema_extra={"role": role}, **rules)
 
 
 def settings_with(role: Role, settings: type[Settings]) -> set[str]:
     """Return the names of the settings that have a role."""
-    marks: dict[str, Any] = {k: one.json_schema_extra for k, one in settings.model_fields.items()}
-    return {name for name, mark in marks.items() if mark["role"] == role}
+    fields = settings.model_fields.items()
+    return {name for name, one in fields if one.json_schema_extra == {"role": role}}
 
 
-class Columns(Settings):
+class Columns(Described):
     """How the columns of a labelled data set are read."""
 
     #: Whether the data may lack labels of ``labels``, as a further set to evaluate on may.
     may_lack_labels: ClassVar[bool] = False
 
-    text_column: str | None = setting(
-        None, "Column of the text; by default 'text'.", role="setting"
-    )
-    text_pair_column: str | None = setting(
-        None,
-        "Column of the second text of a pair; by default 'text_pair' if there is such a column.",
-        role="setting",
-    )
-    label_column: str | None = setting(
-        None, "Column of the label; by default 'label'.", role="setting"
-    )
-    kind: KindName | None = setting(
-        None,
-        "Kind of the labels: one class (classification), a list of labels (multi_label), a number "
-        "(regression), a tag for each word (token_classification), or its head and relation "
-        "(dependency); by default found from them.",
-        exclude_if=lambda kind: kind is None,
-        role="setting",
-    )
-    keep_null_labels: bool = setting(
-        False,
-        "Accept labels such as nan, None, null and NA, which usually stand for a missing value, as "
-        "names of classes.",
-        role="setting",
-    )
-    labels: ClassLabels = setting(
-        {},
-        "Label of the data that a class stands for; repeatable, also for one class. A label that "
-        "is not named is a class itself.",
-    )
-    unknown_labels: Literal["error", "count"] = setting(
-        "error",
-        "Labels of dev and test that train lacks: they are an error, or their examples count as "
-        "wrong.",
-    )
+    text_column: str | None = setting(None, "setting")
+    """Column of the text; by default 'text'."""
+
+    text_pair_column: str | None = setting(None, "setting")
+    """Column of the second text of a pair; by default 'text_pair' if there is such a column."""
+
+    label_column: str | None = setting(None, "setting")
+    """Column of the label; by default 'label'."""
+
+    kind: KindName | None = setting(None, "setting", exclude_if=lambda kind: kind is None)
+    """Kind of the labels: one class (classification), a list of labels (multi_label), a number
+    (regression), a tag for each word (token_classification), or its head and relation (dependency);
+    by default found from them."""
+
+    keep_null_labels: bool = setting(False, "setting")
+    """Accept labels such as nan, None, null and NA, which usually stand for a missing value, as
+    names of classes."""
+
+    labels: ClassLabels = Field({})
+    """Label of the data that a class stands for; repeatable, also for one class. A label that is
+    not named is a class itself."""
+
+    unknown_labels: Literal["error", "count"] = "error"
+    """Labels of dev and test that train lacks: they are an error, or their examples count as
+    wrong."""
 
     @property
     def text(self) -> str:
@@ -386,3 +377,56 @@ class ValidationSource:
             "expected dev, train:SHARE with a share between 0 and 1, or a .jsonl, .csv, .tsv or "
             ".parquet file"
         )
+
+
+@dataclass(frozen=True)
+class EncoderCard:
+    """Encoder of a short name."""
+
+    source: str  # hub id or folder
+    title: str  # one line for lists
+    learning_rate: float  # recommended peak learning rate under AdamW
+
+
+#: L3Masking (Table 2) trains all its base-sized encoders at this rate.
+BASE_LEARNING_RATE = 1e-4
+
+#: The middle of the grid of Mask-tuning (2023, section IV), the one paper here that trains BART.
+MASK_TUNING_LEARNING_RATE = 3e-5
+
+ENCODERS = {
+    "tiny": EncoderCard(
+        str(Path(__file__).parents[1] / "encoders" / "tiny"),
+        "1.5 M parameter BERT shipped with auxlearn, for demos and tests",
+        1e-3,
+    ),
+    "bert": EncoderCard("google-bert/bert-base-uncased", "BERT base", BASE_LEARNING_RATE),
+    "roberta": EncoderCard("FacebookAI/roberta-base", "RoBERTa base", BASE_LEARNING_RATE),
+    "scibert": EncoderCard(
+        "allenai/scibert_scivocab_uncased", "BERT base of scientific papers", BASE_LEARNING_RATE
+    ),
+    "clinicalbert": EncoderCard(
+        "medicalai/ClinicalBERT", "DistilBERT of clinical text", BASE_LEARNING_RATE
+    ),
+    "bio-clinicalbert": EncoderCard(
+        "emilyalsentzer/Bio_ClinicalBERT", "BERT base of clinical notes", BASE_LEARNING_RATE
+    ),
+    "bart": EncoderCard(
+        "facebook/bart-base", "BART base (encoder-decoder)", MASK_TUNING_LEARNING_RATE
+    ),
+}
+
+
+def encoder_source(name: str) -> str:
+    """Return the folder or hub id of an encoder."""
+    card = ENCODERS.get(name)
+    if card is None and name.startswith("~"):
+        with suppress(RuntimeError):  # there is no such user
+            return str(Path(name).expanduser())
+    return card.source if card else name
+
+
+def recommended_learning_rate(name: str) -> float:
+    """Return the peak learning rate that is the default for an encoder."""
+    card = ENCODERS.get(name)
+    return card.learning_rate if card else BASE_LEARNING_RATE

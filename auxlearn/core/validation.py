@@ -49,6 +49,17 @@ class Settings(BaseModel):
         return value
 
 
+class Described(Settings):
+    """Base class of settings whose fields are described by the docstrings below them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        for field in cls.model_fields.values():
+            field.description = field.description and " ".join(field.description.split())
+
+
 def _text_of_path(value: Any) -> Any:
     if isinstance(value, bytes):
         raise ValueError("text is needed, not bytes")

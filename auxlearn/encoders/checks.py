@@ -8,8 +8,8 @@ ask for much more than the weight files hold. Code that comes with an encoder is
 from __future__ import annotations
 
 import json
+import os
 import re
-import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from safetensors import safe_open
 
 from auxlearn.core.errors import EncoderError, describe, shorten, some_of
-from auxlearn.core.files import read_file
+from auxlearn.core.files import read_file, regular
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.families import Family
 
@@ -184,20 +184,16 @@ def try_out(encoder: Any) -> None:
 
 def _check_file(path: Path) -> None:
     try:
-        status = path.stat()
-        with path.open("rb") if stat.S_ISREG(status.st_mode) else _nothing() as file:
+        with open(path, "rb", opener=regular) as file:
             file.read(1)
+            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise EncoderError(f"{path} cannot be read ({error.strerror})") from None
     limit = _LARGEST_SETTINGS if path.name in _SETTINGS else _LARGEST_VOCABULARY
-    if path.suffix != ".safetensors" and status.st_size > limit:
+    if path.suffix != ".safetensors" and size > limit:
         raise EncoderError(
-            f"{path} is too large: {status.st_size:,} bytes, of which at most {limit:,} are read"
+            f"{path} is too large: {size:,} bytes, of which at most {limit:,} are read"
         )
-
-
-def _nothing() -> Any:
-    raise OSError(0, "it is not a regular file")
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def check_compiler(device: torch.device) -> None:
     """Check early that ``torch.compile`` works, by compiling a sum."""
     try:
         x = torch.ones(16, device=device)
-        torch.compile(_sine_plus_cosine, dynamic=True)(x)
+        torch.compile(lambda x: x.sin() + x.cos(), dynamic=True)(x)
     # Backends, drivers and compilers raise exceptions of any type.
     except Exception as error:
         raise ConfigError(
@@ -37,10 +37,6 @@ def check_compiler(device: torch.device) -> None:
             f"({first_line(error) or type(error).__name__}): install a C++ compiler such as g++, "
             "or leave --compile out"
         ) from None
-
-
-def _sine_plus_cosine(x: torch.Tensor) -> torch.Tensor:
-    return x.sin() + x.cos()
 
 
 def compile_body(
@@ -54,25 +50,21 @@ def compile_body(
     mask = torch.ones(rows, length, dtype=torch.long)
     padded = mask.clone()
     padded[0, length // 2 :] = 0
+    has_segments = "token_type_ids" in encoder.tokenizer.model_input_names
     was = encoder.training
     encoder.train()
     parameters = [p for p in encoder.body_parameters() if p.requires_grad]
     for attention in (mask, padded):
         ids = torch.full_like(mask, encoder.tokenizer.mask_token_id).where(attention.bool(), pad)
-        types = torch.zeros_like(mask) if _has_segments(encoder) else None
         batch = Batch(
             input_ids=ids,
             attention_mask=attention,
             maskable=attention.bool(),
             words=torch.zeros_like(mask),
             indices=torch.arange(rows),
-            token_type_ids=types,
+            token_type_ids=torch.zeros_like(mask) if has_segments else None,
         )
         with rng.seeded(0, "compile", device=encoder.device), autocast():
             hidden = encoder.encode(batch).last_hidden_state
         torch.autograd.grad(hidden.float().sum(), parameters, allow_unused=True)
     encoder.train(was)
-
-
-def _has_segments(encoder: SharedEncoder) -> bool:
-    return "token_type_ids" in encoder.tokenizer.model_input_names

@@ -22,10 +22,10 @@ from transformers import (
 from transformers.utils.hub import cached_file
 
 from auxlearn.core import rng
-from auxlearn.core.encoder_names import ENCODERS, encoder_source
 from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
 from auxlearn.core.files import content_digest, user_path
 from auxlearn.core.manifest import verify_export
+from auxlearn.core.settings import ENCODERS, encoder_source
 from auxlearn.encoders import checks
 from auxlearn.encoders.families import FAMILIES, family_of
 from auxlearn.encoders.shared import SharedEncoder, quiet_transformers

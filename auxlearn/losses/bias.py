@@ -14,10 +14,9 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from auxlearn.core.cache import content_key
-from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.rng import derive_seed
-from auxlearn.core.settings import is_path
+from auxlearn.core.settings import ENCODERS, encoder_source, is_path, recommended_learning_rate
 from auxlearn.core.table import Table
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch

@@ -97,7 +97,6 @@ def describe_environment() -> Environment:
     """Return the environment of this process."""
     import torch
 
-    cuda = torch.cuda.is_available()
     return Environment(
         versions=dict(_versions()),
         git_revision=_git_revision(Path(__file__).parent),
@@ -105,9 +104,7 @@ def describe_environment() -> Environment:
         cpu=_cpu_name(),
         cores=os.cpu_count(),
         threads=torch.get_num_threads(),
-        gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        if cuda
-        else [],
+        gpus=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
     )
 
 

@@ -24,8 +24,12 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import stat
+import sys
+import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,20 +39,25 @@ from pydantic import PlainValidator
 
 from auxlearn.core.arguments import UserPath, as_path, checked
 from auxlearn.core.config import RunConfig, load_config, path_identity
-from auxlearn.core.crash_log import FILE as FAULT, logged_into
-from auxlearn.core.errors import ConfigError, RunError, RunInUse
+from auxlearn.core.errors import ConfigError, RunError, RunInUse, UserError
 from auxlearn.core.files import (
     cannot_write,
     check_output,
     delete_parts,
     expand,
     user_path,
+    write_bytes,
     write_text,
 )
 from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
+from auxlearn.core.version import __version__
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import FILE, RunResults
+
+#: Name of the file with the traceback of an unforeseen error, so that one line is enough on the
+#: screen, and the attribute of an error that says where it is.
+FAULT, _LOG = "error.log", "_auxlearn_log"
 
 #: A finished run.
 FinishedRun = Annotated[
@@ -147,7 +156,7 @@ class RunFolder:
         other settings. The traceback of an unforeseen error is written into it.
         """
         self.check(config)
-        with locked_folder(self.path), logged_into(self.path):
+        with locked_folder(self.path):
             existing = self.path / "config.yaml"
             added = [place for place in self._first_files(config) if not place.exists()]
             if self.finished:
@@ -285,7 +294,8 @@ def locked_folder(path: Path) -> Iterator[None]:
         if not lock.in_place:  # the folder was moved after it had been locked
             raise RunInUse(f"another process has just moved {path}: try again")
         delete_parts(path)
-        yield
+        with logged_into(path):
+            yield
     finally:
         lock.release()
         with suppress(OSError):  # the first one that is not empty
@@ -349,3 +359,44 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     except (ValueError, RecursionError):
         raise RunError(f"{path} is damaged: line {len(entries) + 1} is no JSON object") from None
     return entries
+
+
+@contextmanager
+def logged_into(folder: Path) -> Iterator[None]:
+    """Write the traceback of an unforeseen error in the block into ``error.log`` of a folder."""
+    with suppress(OSError):
+        (folder / FAULT).unlink()
+    try:
+        yield
+    except BaseException as error:
+        # The command line explains these in one line.
+        if not isinstance(error, UserError | OSError | KeyboardInterrupt | SystemExit):
+            _write_fault(folder / FAULT, error)
+        raise
+
+
+def log_of(error: BaseException) -> Path | None:
+    """Return the file with the traceback of an error, written now if it has none; else ``None``."""
+    known: Path | None = getattr(error, _LOG, None)
+    if known is not None:
+        return known
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="auxlearn-"))
+    except OSError:
+        return None
+    return _write_fault(folder / FAULT, error)
+
+
+def _write_fault(path: Path, error: BaseException) -> Path | None:
+    lines = [
+        f"auxlearn {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
+        f"command: {' '.join(sys.argv)}\n",
+        f"folder: {os.getcwd()}\n\n",
+        *traceback.format_exception(error),
+    ]
+    try:
+        write_bytes(path, "".join(lines).encode(errors="backslashreplace"))
+        setattr(error, _LOG, path)
+    except (UserError, AttributeError):
+        return None
+    return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import secrets
@@ -88,11 +89,15 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in entry.items() if name not in ("kind", "step")}
 
 
-def not_installed(name: str) -> ConfigError:
-    """Return the error that says how to install the library of a reporter."""
-    return ConfigError(
-        f"reporter {name} is asked for but not installed: pip install 'auxlearn[{name}]'"
-    )
+def library(reporter: str, module: str) -> Any:
+    """Return a module of the library of a reporter."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(
+            f"reporter {reporter} is asked for but not installed: pip install "
+            f"'auxlearn[{reporter}]'"
+        ) from None
 
 
 class ForwardingReporter(Reporter):
@@ -143,11 +148,7 @@ class TensorBoard(RunReporter):
 
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise not_installed("tensorboard") from None
-        self._make_writer = SummaryWriter
+        self._make_writer = library("tensorboard", "torch.utils.tensorboard").SummaryWriter
         self._writer: Any = None
 
     def log(self, entry: Mapping[str, Any]) -> None:
@@ -176,11 +177,7 @@ class WandB(RunReporter):
 
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
-        try:
-            import wandb
-        except ImportError:
-            raise not_installed("wandb") from None
-        self._wandb = wandb
+        self._wandb = library("wandb", "wandb")
         self._run: Any = None
 
     def log(self, entry: Mapping[str, Any]) -> None:
@@ -223,13 +220,8 @@ class MLflow(RunReporter):
 
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
-        try:
-            from mlflow.entities import Metric, Param
-            from mlflow.tracking import MlflowClient
-        except ImportError:
-            raise not_installed("mlflow") from None
-        self._metric, self._parameter = Metric, Param
-        self._client = MlflowClient()
+        self._entities = library("mlflow", "mlflow.entities")
+        self._client = library("mlflow", "mlflow.tracking").MlflowClient()
         self._id = ""
 
     def log(self, entry: Mapping[str, Any]) -> None:
@@ -238,7 +230,8 @@ class MLflow(RunReporter):
             self._id = self._begin()
         now, step = int(time.time() * 1000), entry["step"]
         metrics = [
-            self._metric(name, float(value), now, step) for name, value in numbers(entry).items()
+            self._entities.Metric(name, float(value), now, step)
+            for name, value in numbers(entry).items()
         ]
         self._client.log_batch(self._id, metrics=metrics)
 
@@ -260,7 +253,8 @@ class MLflow(RunReporter):
         tags = {MLFLOW_IDENTITY: identity, FOLDER: str(self.run.folder.absolute())}
         run = self._client.create_run(experiment, run_name=self.run.folder.name, tags=tags)
         parameters = [
-            self._parameter(key, str(value)[:LONGEST]) for key, value in self.run.settings.items()
+            self._entities.Param(key, str(value)[:LONGEST])
+            for key, value in self.run.settings.items()
         ]
         self._client.log_batch(run.info.run_id, params=parameters)
         return str(run.info.run_id)

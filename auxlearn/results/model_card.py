@@ -9,8 +9,8 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.metric_names import METRICS, TITLES
+from auxlearn.core.settings import ENCODERS
 from auxlearn.data.load import HUB_ID, card_names, find_card
 from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import RunResults

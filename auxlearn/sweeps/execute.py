@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from auxlearn.core.cache import check_cache_folder
 from auxlearn.core.errors import Interrupted, RunInUse
@@ -93,10 +93,10 @@ class _SweepRun:
     retry_failed: bool
     cache_dir: str | None
     view: View
-    trials: dict[str, Trial] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.progress = SweepProgress(number_of_trials(self.sweep), self.executor.slots)
+        self.trials = self.progress.trials
         self._dev: dict[str, Mapping[str, float]] = {}
         self._pending: deque[Trial] = deque()
         self._locked: dict[str, float] = {}
@@ -131,7 +131,7 @@ class _SweepRun:
         reader = InputReader()
         for trial in trials:
             digest = trial.digest
-            self.trials[digest] = self.progress.trials[digest] = trial
+            self.trials[digest] = trial
             failure = self.folder.failure(digest)
             if failure and (self.retry_failed or failure.state == "killed"):
                 self.folder.delete_failure(digest)

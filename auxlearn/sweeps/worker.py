@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 
 from auxlearn.sweeps.jobs import Job, Outcome, State
@@ -35,7 +35,7 @@ def run_job(job: Job) -> Outcome:
     """Train one trial; exceptions become its outcome."""
     with _printing_to(Path(job.log)):
         try:
-            with _working_in(Path(job.folder)):
+            with _working_in(job.folder):
                 return _train(job)
         except (KeyboardInterrupt, SystemExit) as error:
             state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "crash"
@@ -45,21 +45,18 @@ def run_job(job: Job) -> Outcome:
 
 
 @contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
+def _working_in(folder: str) -> Iterator[None]:
     from auxlearn.core.errors import SweepError
 
-    before = os.getcwd()
-    try:
-        os.chdir(folder)
-    except OSError as error:
-        raise SweepError(
-            f"{platform.node()} cannot open {folder} ({error.strerror}), where the sweep was "
-            "started: start it in a folder on a disk that all machines share"
-        ) from None
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(chdir(folder))
+        except OSError as error:
+            raise SweepError(
+                f"{platform.node()} cannot open {folder} ({error.strerror}), where the sweep was "
+                "started: start it in a folder on a disk that all machines share"
+            ) from None
         yield
-    finally:
-        os.chdir(before)
 
 
 def _train(job: Job) -> Outcome:

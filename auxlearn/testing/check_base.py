@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import torch
@@ -41,7 +41,10 @@ DEVICE_TOLERANCE = 1e-3
 
 
 class Checks(ABC):
-    """What the checks of objectives and weightings share."""
+    """What the checks of objectives and weightings share: each is a method ``check_NAME``."""
+
+    #: Names of the checks in their order.
+    ALL: ClassVar[tuple[str, ...]]
 
     def __init__(
         self, registry: Registry, choice: Choice, folder: Path, device: torch.device = CPU
@@ -77,10 +80,6 @@ class Checks(ABC):
         """Return what the runs of the checks are trained with."""
 
     @abstractmethod
-    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """Yield the name of each check, and the check."""
-
-    @abstractmethod
     def cost(self) -> str:
         """Return what the plug-in costs, one line."""
 
@@ -91,7 +90,7 @@ class Checks(ABC):
         require_equal(first.tensors(), second.tensors(), "two runs with one seed")
         return f"{STEPS} steps, every digit equal"
 
-    def check_state(self) -> str:
+    def check_checkpoint(self) -> str:
         """Restore a checkpoint into a new run, as a resumed process does."""
         whole = TinyRun(self.objectives(), self.circumstances())
         whole.train(0, STEPS - 1)
@@ -103,7 +102,7 @@ class Checks(ABC):
         require_equal(whole.tensors(), resumed.tensors(), "a resumed and an uninterrupted run")
         return "checkpoint restored, every digit equal"
 
-    def check_killed_run(self) -> str:
+    def check_resume(self) -> str:
         """Kill a whole run between two checkpoints, resume it, and compare its files."""
         if self.is_weighting and build(self.registry, self.choice, ("primary", "other")).branches:
             return "none: it compares runs of its own, which have fixed weights"

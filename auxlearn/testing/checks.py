@@ -6,7 +6,7 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,25 +45,16 @@ REPEATS = 5
 class ObjectiveChecks(Checks):
     """The checks of a task or a loss."""
 
+    ALL = (
+        *("options", "loss", "gradient", "encoder", "randomness", "padding", "seed", "checkpoint"),
+        *("resume", "accumulation", "weightings", "device"),
+    )
+
     def objectives(self, weighting: Choice = ("fixed", {})) -> Objectives:
         if self.registry is TASKS:
             return Objectives([self.choice], weighting=weighting)
         # Learned weights need a second objective.
         return Objectives([("random_mlm", {})], self.choice, weighting)
-
-    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        yield "options", self.check_options
-        yield "loss", self.check_loss
-        yield "gradient", self.check_gradient
-        yield "encoder", self.check_encoder_is_kept
-        yield "randomness", self.check_randomness
-        yield "padding", self.check_padding
-        yield "seed", self.check_seed
-        yield "checkpoint", self.check_state
-        yield "resume", self.check_killed_run
-        yield "accumulation", self.check_accumulation
-        yield "weightings", self.check_weightings
-        yield "device", self.check_device
 
     def run(self, **changes: Any) -> tuple[TinyRun, Objective, Batch]:
         run = TinyRun(self.objectives(), self.circumstances(**changes))
@@ -148,7 +139,7 @@ class ObjectiveChecks(Checks):
         )
         return f"{finite}, weighted by items as the whole batch"
 
-    def check_encoder_is_kept(self) -> str:
+    def check_encoder(self) -> str:
         bare = TinyRun(Objectives(), self.circumstances()).encoder.tensors()
         prepared = TinyRun(self.objectives(), self.circumstances()).encoder.tensors()
         changed = [name for name in bare if not torch.equal(bare[name], prepared[name])]
@@ -199,21 +190,13 @@ class ObjectiveChecks(Checks):
 class WeightingChecks(Checks):
     """The checks of a weighting."""
 
+    ALL = (
+        *("options", "weights", "step", "single", "frozen", "adapters", "seed", "checkpoint"),
+        *("resume", "accumulation", "device"),
+    )
+
     def objectives(self) -> Objectives:
         return Objectives([("random_mlm", {}), ("mask_tuning", {})], weighting=self.choice)
-
-    def all(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        yield "options", self.check_options
-        yield "weights", self.check_weights
-        yield "step", self.check_step
-        yield "single", self.check_single_task
-        yield "frozen", self.check_frozen
-        yield "adapters", self.check_adapters
-        yield "seed", self.check_seed
-        yield "checkpoint", self.check_state
-        yield "resume", self.check_killed_run
-        yield "accumulation", self.check_accumulation
-        yield "device", self.check_device
 
     def check_weights(self) -> str:
         run = TinyRun(self.objectives(), self.circumstances())
@@ -239,7 +222,7 @@ class WeightingChecks(Checks):
         assert not left, "gradients are left in .grad after the step"
         return f"{STEPS} steps of 3 objectives"
 
-    def check_single_task(self) -> str:
+    def check_single(self) -> str:
         run = TinyRun(Objectives(weighting=self.choice), self.circumstances())
         require_finite(run.train())
         return "the primary task alone trains"
@@ -362,10 +345,10 @@ def report(
         kind = WeightingChecks if registry is WEIGHTINGS else ObjectiveChecks
         checks = kind(registry, choice, Path(folder), chosen)
         found = Report(f"{registry.kind} '{checks.name}'")
-        for name, check in checks.all():
+        for name in checks.ALL:
             if name in left_out:
                 continue
-            found.checks.append(_result(name, check))
+            found.checks.append(_result(name, getattr(checks, f"check_{name}")))
             if found.failed and name in ("options", "loss", "weights"):
                 return found  # nothing else can be said
         found.checks.append(Check("cost", None, checks.cost()))

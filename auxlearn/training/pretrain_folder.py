@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.config import differences
-from auxlearn.core.crash_log import FILE as FAULT, logged_into
 from auxlearn.core.errors import RunError
 from auxlearn.core.files import filled_folder, read_record, write_checked_json
 from auxlearn.core.manifest import verify_export, write_manifest
 from auxlearn.core.progress import Reporter
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.results.folder import check_contained, locked_folder
+from auxlearn.results.folder import FAULT, check_contained, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.inputs import RunInputs, compare
@@ -107,7 +106,7 @@ class PretrainFolder:
     def locked(self, inputs: RunInputs) -> Iterator[None]:
         """Lock the folder within the block; create it where it is missing."""
         self.check()
-        with locked_folder(self.path), logged_into(self.path):
+        with locked_folder(self.path):
             record = self._read()
             begun = self.checkpoints.any or (record is not None and record.results is not None)
             before = record.inputs if record is not None and begun else {}

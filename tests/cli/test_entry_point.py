@@ -21,9 +21,9 @@ from click.testing import CliRunner
 
 from auxlearn import __version__
 from auxlearn.cli import COMMANDS, cli
-from auxlearn.core.crash_log import logged_into
 from auxlearn.core.errors import Interrupted, UserError
 from auxlearn.core.signals import SIGNALS, StopRequest, interruptible
+from auxlearn.results.folder import logged_into
 from tests.cli.helpers import call, error
 
 HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "matplotlib", "numpy")

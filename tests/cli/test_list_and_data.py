@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.registry import TASKS, WEIGHTINGS
+from auxlearn.core.settings import ENCODERS
 from auxlearn.data.load import dataset_names
 from tests.cli.helpers import call, error, write_split
 

@@ -6,10 +6,9 @@ import pytest
 import yaml
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.encoder_names import ENCODERS
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.run_settings import section_of
-from auxlearn.core.settings import PluginChoice
+from auxlearn.core.settings import ENCODERS, PluginChoice
 from auxlearn.core.validation import Settings, validate
 
 PLUGIN = """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BartForConditionalGeneration
 
-from auxlearn.core.encoder_names import ENCODERS
+from auxlearn.core.settings import ENCODERS
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood

@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 
-from auxlearn.core.encoder_names import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.core.errors import EncoderError
+from auxlearn.core.settings import ENCODERS, encoder_source, recommended_learning_rate
 from auxlearn.encoders.load import check_length, load_classifier, load_encoder
 from tests import helpers
 from tests.helpers import LABELS

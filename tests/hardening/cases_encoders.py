@@ -60,7 +60,7 @@ SPOILED: dict[str, Any] = {
         ),
     ),
     "weights a pipe": (
-        r"model.safetensors cannot be read \(it is not a regular file\)",
+        r"model.safetensors cannot be read \(not a regular file\)",
         lambda place: (
             removed("model.safetensors")(place),
             os.mkfifo(place.path / "encoder/model.safetensors"),
