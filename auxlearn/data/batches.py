@@ -88,10 +88,7 @@ def pad_token_values(
     indices; returns ``(batch, length, ...)``, padded by ``fill``, with a row for each text or
     window.
     """
-    source, inside = _token_positions(texts, indices)
-    padded = values.new_full((*inside.shape, *values.shape[1:]), fill)
-    padded[inside] = values[source]
-    return padded
+    return _padded(values, *_token_positions(texts, indices), fill)
 
 
 def unpad_token_values(
@@ -102,6 +99,12 @@ def unpad_token_values(
     """
     source, inside = _token_positions(texts, indices)
     values[source] = padded[inside]
+
+
+def _padded(values: Tensor, source: Tensor, inside: Tensor, fill: int | bool) -> Tensor:
+    padded = values.new_full((*inside.shape, *values.shape[1:]), fill)
+    padded[inside] = values[source]
+    return padded
 
 
 def _token_positions(texts: TokenizedTexts, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,13 +120,15 @@ def _token_positions(texts: TokenizedTexts, indices: Tensor) -> tuple[Tensor, Te
 def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
     """Make a batch of the texts with some indices, ``(texts,)``, padded to the longest of them."""
 
+    source, inside = _token_positions(texts, indices)
+
     def pad(values: Tensor, fill: int | bool) -> Tensor:
-        return pad_token_values(texts, values, indices, fill)
+        return _padded(values, source, inside, fill)
 
     types, tags = texts.token_type_ids, texts.tags
     return Batch(
         input_ids=pad(texts.input_ids, texts.pad_id).long(),
-        attention_mask=pad(torch.ones_like(texts.maskable), False).long(),
+        attention_mask=inside.long(),
         maskable=pad(texts.maskable, False),
         words=pad(texts.words, -1).long(),
         indices=indices,

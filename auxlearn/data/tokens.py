@@ -87,7 +87,7 @@ class TokenizedTexts:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> Tensor:
         """Number of tokens of each text, special tokens included, ``(texts,)``."""
         return self.offsets.diff()
@@ -106,7 +106,9 @@ class TokenizedTexts:
 
     def window_counts(self, indices: Tensor) -> Tensor | None:
         """Return the number of windows of some texts, ``(n,)``; ``None`` without windows."""
-        return None if self.windows is None else self._first_rows.diff()[indices]
+        if self.windows is None:
+            return None
+        return self._first_rows[indices + 1] - self._first_rows[indices]
 
     def rows_of(self, indices: Tensor) -> Tensor:
         """Return the windows of some texts, one text after the other, by number."""
