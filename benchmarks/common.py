@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -106,7 +106,9 @@ def autocast(device: str, precision: str) -> Callable[[], AbstractContextManager
 
     accelerate's own state is one for the whole process, and contestants differ.
     """
-    return partial(torch.autocast, device, torch.bfloat16, enabled=precision == "bf16")
+    if precision == "fp32":
+        return nullcontext
+    return partial(torch.autocast, device, torch.bfloat16)
 
 
 def attending(encoder: SharedEncoder, precision: str) -> SharedEncoder:
@@ -152,7 +154,8 @@ def encoder_of_size(
     """Return a BERT of a known shape with random weights, or an encoder by its name."""
     if size not in SIZES:
         encoder = load_encoder(size, [f"class {n}" for n in range(classes)], seed)
-        return encoder.to(torch.device(device))
+        encoder.to(torch.device(device)).language_model.tie_weights()  # the meta device unties them
+        return encoder
     layers, width, heads, inner = SIZES[size]
     config = transformers.BertConfig(
         vocab_size=VOCABULARY,
@@ -165,14 +168,13 @@ def encoder_of_size(
     tokenizer = transformers.AutoTokenizer.from_pretrained(
         encoder_source("tiny"), split_special_tokens=True
     )
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(seed)
-        encoder = SharedEncoder(
+        return SharedEncoder(
             transformers.BertForSequenceClassification(config),
             transformers.BertForMaskedLM(config),
             tokenizer,
         ).eval()
-    return encoder.to(torch.device(device))
 
 
 def replacements(encoder: SharedEncoder) -> torch.Tensor:

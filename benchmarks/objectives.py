@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from auxlearn.data.batches import BatchStream
-from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.shared import SharedEncoder
+from torch.utils.flop_counter import FlopCounterMode
+
 from benchmarks.common import (
     Stopwatch,
     add_precision,
@@ -25,7 +24,6 @@ from benchmarks.common import (
     texts_of,
 )
 from benchmarks.training import BATCH, Training
-from benchmarks.work import batch_operations
 
 #: Batches of an epoch, and the most objectives, of each encoder.
 CONTESTS = {"minilm": (8, 3), "base": (2, 2)}
@@ -45,10 +43,12 @@ def main() -> None:
             str(count): Training(encoder, texts, aux=count - 1, bf16=bf16)
             for count in range(1, most + 1)
         }
+        counts = {name: operations(run, steps) for name, run in contestants.items()}
         results = contest(
             contestants,
             options.rounds,
             Stopwatch.of(options),
+            warm_up=options.device == "cuda",  # counting was one
             calls=steps,
             seconds=options.seconds,
         )
@@ -58,8 +58,7 @@ def main() -> None:
             "over one": {
                 name: {
                     "time": ratio(results, name, "1"),
-                    "operations": operations(encoder, texts, steps, int(name) - 1)
-                    / operations(encoder, texts, steps, 0),
+                    "operations": counts[name] / counts["1"],
                 }
                 for name in contestants
                 if name != "1"
@@ -68,15 +67,12 @@ def main() -> None:
     save("objectives", options, {"batch size": BATCH, "encoders": found})
 
 
-def operations(encoder: SharedEncoder, texts: TokenizedTexts, steps: int, aux: int) -> float:
-    """Count the operations of the objectives' passes in some steps."""
-    names = ["primary", *(f"random_mlm_{number}" for number in range(aux))]
-    streams = {name: BatchStream(texts, BATCH, 0, name) for name in names}
-    return sum(
-        batch_operations(encoder, stream.batch(step), predicts=name != "primary")
-        for name, stream in streams.items()
-        for step in range(steps)
-    )
+def operations(run: Callable[[], object], steps: int) -> int:
+    """Return the operations of the matrix products of some steps."""
+    with FlopCounterMode(display=False) as counter:
+        for _ in range(steps):
+            run()
+    return counter.get_total_flops()
 
 
 if __name__ == "__main__":

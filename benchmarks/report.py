@@ -8,16 +8,22 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from auxlearn.core.files import write_text
+from auxlearn.results.plots import save_figure
 from benchmarks import report_gpu
 from benchmarks.common import RESULTS
 from benchmarks.tables import machine, table
 
 PAGE = Path(__file__).parent / "RESULTS.md"
+#: The guide on what choices cost, and its plot.
+COSTS_PAGE = PAGE.parents[1] / "docs" / "guides" / "costs.md"
+COSTS_PLOT = "../img/costs.png"
 
 
 def main() -> None:
@@ -25,6 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of NAME.json")
     parser.add_argument("--page", type=Path, default=PAGE, help="Markdown file with the markers")
+    parser.add_argument("--costs-page", type=Path, default=COSTS_PAGE, help="the same, of costs")
     options = parser.parse_args()
     page = options.page.read_text(encoding="utf-8")
     for name, (write, said) in SECTIONS.items():
@@ -38,6 +45,12 @@ def main() -> None:
     if texts:
         page = put(page, "gpu", texts)
     write_text(options.page, page)
+    counted = options.results / "costs.json"
+    if counted.exists():
+        found = json.loads(counted.read_text(encoding="utf-8"))
+        page = options.costs_page.read_text(encoding="utf-8")
+        write_text(options.costs_page, put(page, "costs", list(costs(found))))
+        plot_costs(found, options.costs_page.parent / COSTS_PLOT)
 
 
 def put(page: str, name: str, texts: Sequence[str]) -> str:
@@ -68,9 +81,11 @@ def scoring(found: dict[str, Any]) -> Iterable[str]:
     yield table(head, rows)
     rates = found["matrix products per second"]
     shares = found["share of the limit"]
+    length = found["settings"].get("length", "None")
+    joined = "" if length == "None" else f" in texts of {length}"
     yield (
-        f"{found['tokens']} tokens, {found['operations'] / 1e12:.2f} T operations that exact "
-        "scoring cannot do without. Matrix products run at "
+        f"{found['tokens']} tokens{joined}, {found['operations'] / 1e12:.2f} T operations that "
+        "exact scoring cannot do without. Matrix products run at "
         f"{rates['torch.float32'] / 1e9:.0f} GFLOP/s in fp32 and "
         f"{rates['torch.bfloat16'] / 1e9:.0f} in bf16; exact scoring reaches "
         f"{shares['packed weights (default)']:.0%} and {shares['bf16']:.0%} of that."
@@ -185,6 +200,82 @@ def startup(found: dict[str, Any]) -> Iterable[str]:
         ("import, with all it imports", "seconds"),
         [(name, f"{seconds:.2f}") for name, seconds in found["imports of a run"].items()],
     )
+
+
+def costs(found: dict[str, Any]) -> Iterable[str]:
+    """Operations over those of the single task, memory of a step, and token scores, by encoder."""
+    sizes = found["sizes"]
+    titles = [f"{size} ({one['parameters'] / 1e6:.3g} M)" for size, one in sizes.items()]
+    choices = list(dict.fromkeys(name for one in sizes.values() for name in one["steps"]))
+
+    def rows(form: Callable[[dict[str, Any], dict[str, Any]], str]) -> Iterable[list[str]]:
+        for name in choices:
+            steps = [one["steps"] for one in sizes.values()]
+            first = [next(iter(of.values())) for of in steps]
+            yield [
+                name,
+                *(
+                    form(of[name], single) if name in of else ""
+                    for of, single in zip(steps, first, strict=True)
+                ),
+            ]
+
+    yield "Operations of a step, as a multiple of those of the single task:"
+    yield table(
+        ("", *titles), rows(lambda one, single: f"{one['operations'] / single['operations']:.2f}")
+    )
+    yield "GB at the peak of a step, and of these the GB that stay between steps:"
+    yield table(
+        ("", *titles),
+        rows(lambda one, _: f"{one['bytes at the peak'] / 1e9:.2f}, {one['bytes kept'] / 1e9:.2f}"),
+    )
+    single = [next(iter(one["steps"].values()))["operations"] for one in sizes.values()]
+    scores = [one["scores"] for one in sizes.values()]
+    yield "Operations (10¹²), and token scores as steps of the single task:"
+    yield table(
+        ("", *titles),
+        [
+            ("a step of the single task", *(f"{one / 1e12:.3f}" for one in single)),
+            *(
+                (
+                    f"scores of a million tokens, {title}",
+                    *(
+                        f"{one[passes]['operations'] / 1e12:,.0f} = "
+                        f"{one[passes]['operations'] / of:,.0f} steps"
+                        for one, of in zip(scores, single, strict=True)
+                    ),
+                )
+                for passes, title in (("None", "exact"), ("8", "`passes: 8`"))
+            ),
+        ],
+    )
+
+
+def plot_costs(found: dict[str, Any], path: Path) -> None:
+    """Plot operations and memory of each choice, by encoder."""
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    sizes = found["sizes"]
+    height = 0.8 / len(sizes)
+    names = list(dict.fromkeys(name for one in sizes.values() for name in one["steps"]))
+    for number, (size, one) in enumerate(sizes.items()):
+        steps = one["steps"]
+        places = [names.index(name) + number * height for name in steps]
+        single = next(iter(steps.values()))["operations"]
+        left.barh(places, [step["operations"] / single for step in steps.values()], height)
+        memory = [step["bytes at the peak"] / 1e9 for step in steps.values()]
+        right.barh(places, memory, height, label=size)
+    left.set_yticks([place + 0.4 - height / 2 for place in range(len(names))])
+    left.set_yticklabels([name.replace("`", "") for name in names])
+    left.invert_yaxis()
+    left.set(xscale="log", xlabel="operations of a step over those of the single task")
+    right.set(xscale="log", xlabel="GB at the peak of a step")
+    for axes, ticks in ((left, (0.5, 1, 2, 5, 10, 20)), (right, (0.1, 1, 10, 100))):
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.tick_params(axis="y", length=0)
+    right.legend()
+    save_figure(figure, path)
 
 
 #: Each benchmark: what writes its section, and which of its settings count.

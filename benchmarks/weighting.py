@@ -28,7 +28,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizer
 
 from auxlearn.core.errors import UserError
 from auxlearn.core.registry import TASKS, WEIGHTINGS
@@ -40,7 +39,6 @@ from auxlearn.training.setup import training_step
 from auxlearn.training.terms import Auxiliary, StepSettings
 from benchmarks.common import (
     SIZES,
-    VOCABULARY,
     Stopwatch,
     add_device,
     add_precision,
@@ -48,6 +46,7 @@ from benchmarks.common import (
     autocast,
     check_device,
     default_loss,
+    encoder_of_size,
     peak_bytes,
     save,
 )
@@ -107,23 +106,8 @@ def contestants() -> dict[str, Choice]:
 
 
 def build(size: str, device: str = "cpu", precision: str = "fp32") -> SharedEncoder:
-    """Return an encoder of a size, with the vocabulary of BERT."""
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = BertTokenizer(vocab={token: number for number, token in enumerate(special)})
-    torch.manual_seed(0)
-    layers, width, heads, inner = SIZES[size]
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        num_labels=CLASSES,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-    )
-    encoder = SharedEncoder(
-        BertForSequenceClassification(config), BertForMaskedLM(config), tokenizer
-    )
-    return attending(encoder.to(torch.device(device)), precision).train()
+    """Return an encoder of a size that trains."""
+    return attending(encoder_of_size(size, CLASSES, device=device), precision).train()
 
 
 def texts() -> TokenizedTexts:
@@ -151,6 +135,7 @@ class Contestant:
         choice: Choice,
         batch: int,
         precision: str = "fp32",
+        accumulation: int = 1,
     ) -> None:
         task = TASKS.get("random_mlm")(TASKS.get("random_mlm").Options())
         task.texts, task.random_ids = rows, torch.arange(1000, 30000)
@@ -169,7 +154,7 @@ class Contestant:
             default_loss(),
             auxiliaries if choice else [],
             LinearSchedule(optimizer, 10**9, 0.0),
-            StepSettings(seed=0, autocast=autocast(encoder.device.type, precision)),
+            StepSettings(0, accumulation, autocast=autocast(encoder.device.type, precision)),
             self.rule,
             rows,
             "accuracy",

@@ -146,6 +146,9 @@ def test_the_page_is_what_the_results_say(tmp_path, monkeypatch):
     """Numbers on the page come from the files beside the benchmarks, and from nowhere else."""
     page = tmp_path / "page.md"
     page.write_text(report.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(report, "COSTS_PAGE", tmp_path / "guides" / "costs.md")  # has its own test
+    report.COSTS_PAGE.parent.mkdir()
+    report.COSTS_PAGE.write_text("<!-- costs -->\n<!-- /costs -->\n", encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["report", "--page", str(page)])
     report.main()
     assert len(list(RESULTS.glob("*.json"))) >= 5

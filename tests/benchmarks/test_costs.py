@@ -1,0 +1,120 @@
+"""What choices cost: counts by hand, and those of the same step where it is computed."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import costs, report, weighting
+from benchmarks.common import RESULTS, SIZES, VOCABULARY, encoder_of_size, peak_bytes
+
+LAYERS, WIDTH, HEADS, INNER = SHAPE = (1, 16, 2, 32)
+ROWS = costs.BATCH
+CLASSES = weighting.CLASSES
+
+
+@pytest.fixture(autouse=True)
+def one_layer(monkeypatch):
+    """An encoder of one layer, known as "minilm"."""
+    monkeypatch.setitem(SIZES, "minilm", SHAPE)
+
+
+def products(length: int) -> int:
+    """Operations of a step from the shapes of its products.
+
+    Each has two in the backward pass: for its input, and for its weight. The body has a pooler of
+    its own, whose output nobody uses.
+    """
+    tokens = ROWS * length
+    projections = 4 * 2 * tokens * WIDTH * WIDTH  # query, key, value, output
+    attention = 2 * (2 * ROWS * length * length * WIDTH)  # scores, and weighted values
+    feed_forward = 2 * (2 * tokens * WIDTH * INNER)
+    pooler = 2 * ROWS * WIDTH * WIDTH
+    head = pooler + 2 * ROWS * WIDTH * CLASSES
+    return 3 * (LAYERS * (projections + attention + feed_forward) + head) + pooler
+
+
+@pytest.mark.parametrize("length", [128, 512])
+def test_operations_are_those_of_the_products_by_hand(length):
+    found = costs.step("minilm", costs.Choice(length=length))
+    assert found["operations"] == products(length)
+
+
+def test_windows_cost_as_much_as_rows():
+    found = costs.step("minilm", costs.Choice(length=512, windows=4))
+    assert found["operations"] == 4 * products(512)
+
+
+def test_bytes_between_steps_are_those_of_parameters_and_moments():
+    encoder = encoder_of_size("minilm", CLASSES)
+    whole, trained = (
+        sum(parameter.numel() for parameter in module.parameters())
+        for module in (encoder, encoder.classifier)
+    )
+    assert whole - trained == VOCABULARY + WIDTH * (WIDTH + 3)  # the output layer is tied
+    constants = sum(buffer.nbytes for buffer in encoder.buffers())
+    kept = costs.step("minilm", costs.Choice())["bytes kept"]
+    loss = 4
+    assert kept == 4 * (whole + 2 * trained) + constants + loss
+
+
+@pytest.mark.parametrize("rule", [weighting.SINGLE, "pcgrad"])
+def test_the_same_step_on_a_cpu_needs_as_much(rule):
+    found = costs.step("minilm", costs.Choice(rule))
+    rows, encoder = costs.texts(128), encoder_of_size("minilm", CLASSES).train()
+    choice = weighting.contestants()[rule]
+    contestant = weighting.Contestant(encoder, rows, rule, choice, ROWS)
+    contestant.step(0)
+    with FlopCounterMode(display=False) as counter:
+        contestant.step(1)
+    assert counter.get_total_flops() == found["operations"]
+    peak = peak_bytes(lambda: contestant.step(1), "cpu")
+    assert found["bytes at the peak"] - found["bytes kept"] == pytest.approx(peak, rel=0.1)
+
+
+def test_a_tensor_counts_while_it_lives():
+    with costs.Meter() as meter:
+        first = torch.zeros(10, device="meta")
+        view = first[:5]
+        second = first + 1
+        assert (meter.held, float(second[0]), second.tolist()) == (80, 1.0, [1.0] * 10)
+        del first
+        assert meter.held == 80, "the view needs it"
+        del view
+        assert meter.held == 40
+        torch.zeros(1000)
+    assert (meter.held, meter.peak >= 80) == (40, True)
+
+
+def test_every_choice_is_counted_and_shown(benchmark, monkeypatch, tmp_path):
+    found = benchmark("costs", "--sizes", "minilm")
+    steps = found["sizes"]["minilm"]["steps"]
+    assert set(steps) == {*costs.CHOICES, costs.WHOLE_RUNS}
+    operations = {name: step["operations"] for name, step in steps.items()}
+    single, fixed = operations["single task"], operations[costs.FIXED]
+    assert operations[costs.WHOLE_RUNS] == single + 2 * fixed
+    assert operations["`pcgrad`"] == fixed > 2 * single
+    assert operations["single task, `gradient_accumulation_steps: 4`"] == single
+    exact, few = (found["sizes"]["minilm"]["scores"][key]["operations"] for key in ("None", "8"))
+    assert exact > few > 0
+    text = "\n".join(report.costs(found))
+    assert f"| {costs.FIXED} | {fixed / single:.2f} |" in text
+
+
+def test_the_page_is_what_the_results_say(tmp_path, monkeypatch):
+    page = tmp_path / "guides" / "costs.md"
+    page.parent.mkdir()
+    text = report.COSTS_PAGE.read_text(encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / "costs.json").write_bytes((RESULTS / "costs.json").read_bytes())
+    given = ["--results", str(results), "--page", str(tmp_path / "page.md")]
+    (tmp_path / "page.md").write_text("", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["report", *given, "--costs-page", str(page)])
+    report.main()
+    assert page.read_text(encoding="utf-8") == text
+    assert (tmp_path / "img" / "costs.png").stat().st_size > 10_000
