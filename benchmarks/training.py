@@ -6,14 +6,12 @@ import logging
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from itertools import cycle
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from accelerate.state import AcceleratorState
-from torch import nn
 from transformers import Trainer, TrainingArguments
 
 from auxlearn.core.processes import ALONE, Processes
@@ -21,9 +19,7 @@ from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.compiled import compile_body
-from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.objectives.masking import choose, corrupt
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary, StepSettings
@@ -76,8 +72,6 @@ def main() -> None:
         "one task, attention dropout 0, bf16": Training(
             half_undropped, texts, bf16=True, steps=steps
         ),
-        "MLM step, logits at masked positions": language_model_step(encoder, texts, whole=False),
-        "MLM step, logits everywhere": language_model_step(encoder, texts, whole=True),
     }
     compilation = None
     if options.compile:
@@ -117,12 +111,6 @@ def main() -> None:
                         whole,
                         "transformers Trainer, bf16",
                         "one task, bf16",
-                    ),
-                    (
-                        "full-vocabulary logits over masked positions",
-                        results,
-                        "MLM step, logits everywhere",
-                        "MLM step, logits at masked positions",
                     ),
                     (f"{kind} over the default", results, f"one task, {kind}", "one task"),
                     ("compiled over as written", results, "one task, compiled", "one task"),
@@ -270,39 +258,6 @@ def inputs_of(batch: Batch) -> dict[str, torch.Tensor]:
         "token_type_ids": batch.token_type_ids,
     }
     return {name: tensor for name, tensor in inputs.items() if tensor is not None}
-
-
-def language_model_step(
-    encoder: SharedEncoder, texts: TokenizedTexts, whole: bool
-) -> Callable[[], None]:
-    """Return an MLM step, with logits where they are needed or for every token."""
-    stream = BatchStream(texts, BATCH, 0, "mlm")
-    optimizer = build_optimizer(encoder.language_model.parameters(), RATE, 0.01)
-    random_ids = replacements(encoder)
-    encoder.train()
-
-    draws = torch.Generator().manual_seed(0)
-    turn = cycle(range(STEPS))
-
-    def run() -> None:
-        batch = stream.batch(next(turn))
-        chosen = choose(batch.maskable * 0.15, draws)
-        ids = corrupt(batch.input_ids, chosen, encoder.tokenizer.mask_token_id, random_ids, draws)
-        given = replace(batch, input_ids=ids)
-        if whole:
-            labels = batch.input_ids.masked_fill(~chosen, -100)
-            given = {**inputs_of(given), "labels": labels}
-            inputs = {name: upload(tensor, encoder.device) for name, tensor in given.items()}
-            loss = encoder.language_model(**inputs).loss
-        else:
-            logits = encoder.predict_tokens(given, chosen)
-            targets = upload(batch.input_ids[chosen], logits.device)
-            loss = nn.functional.cross_entropy(logits, targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return run
 
 
 def padding(texts: TokenizedTexts, options: Namespace) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -88,7 +89,7 @@ def pad_token_values(
     indices; returns ``(batch, length, ...)``, padded by ``fill``, with a row for each text or
     window.
     """
-    return _padded(values, *_token_positions(texts, indices), fill)
+    return _padded(*_token_positions(texts, indices), values, fill)
 
 
 def unpad_token_values(
@@ -101,7 +102,7 @@ def unpad_token_values(
     values[source] = padded[inside]
 
 
-def _padded(values: Tensor, source: Tensor, inside: Tensor, fill: int | bool) -> Tensor:
+def _padded(source: Tensor, inside: Tensor, values: Tensor, fill: int | bool) -> Tensor:
     padded = values.new_full((*inside.shape, *values.shape[1:]), fill)
     padded[inside] = values[source]
     return padded
@@ -121,10 +122,7 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
     """Make a batch of the texts with some indices, ``(texts,)``, padded to the longest of them."""
 
     source, inside = _token_positions(texts, indices)
-
-    def pad(values: Tensor, fill: int | bool) -> Tensor:
-        return _padded(values, source, inside, fill)
-
+    pad = partial(_padded, source, inside)
     types, tags = texts.token_type_ids, texts.tags
     return Batch(
         input_ids=pad(texts.input_ids, texts.pad_id).long(),
