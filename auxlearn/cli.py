@@ -39,7 +39,7 @@ MAX_LINE = 1500
 COMMANDS = {
     "train": "Fine-tune an encoder with auxiliary tasks.",
     "evaluate": "Evaluate a finished run on a data set.",
-    "predict": "Classify texts with a finished run.",
+    "predict": "Predict the labels of texts with a finished run.",
     "ensemble": "Average the predictions of finished runs.",
     "perturbations": "Show the tokens that Mask-tuning substituted.",
     "score": "Score tokens, words and texts by a language model.",

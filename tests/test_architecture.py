@@ -141,9 +141,9 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3260,
+    "core": 3275,
     "kinds": 2250,
-    "data": 4090,
+    "data": 4105,
     "encoders": 1870,
     "scoring": 800,
     "objectives": 1300,

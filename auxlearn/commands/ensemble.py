@@ -18,6 +18,8 @@ from auxlearn.core.arguments import settings_of
 @options_of(
     settings_of(ensemble),
     *("method", "split", "dataset", "text_column", "text_pair_column", "label_column", "output"),
+    dataset="Another labelled data set, on which the models are run: folder, name of a data-set "
+    "card, or Hugging Face hub id.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all scores as JSON.")
 def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:

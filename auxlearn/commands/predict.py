@@ -34,6 +34,7 @@ COMMAND_LINE = "the command line"
 @click.option(
     "--file",
     type=PATH,
+    metavar="FILE",
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
@@ -49,7 +50,7 @@ def command(
     output: Path | None = None,
     **columns: str,
 ) -> None:
-    """Classify texts with the finished run in folder RUN.
+    """Predict the labels of texts with the finished run in folder RUN.
 
     Texts are read from the command line, from a file, or from standard input, one per line. The
     output has one line per text: label, probability and text, separated by tabs (a number, several

@@ -16,6 +16,7 @@ from auxlearn.core.run_settings import PretrainSettings
     "--output",
     required=True,
     type=PATH,
+    metavar="FOLDER",
     help="Folder for the trained encoder and its tokenizer.",
 )
 @options_of(PretrainSettings)

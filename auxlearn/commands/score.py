@@ -19,6 +19,7 @@ from auxlearn.evaluation.score import score
 @click.option(
     "--file",
     type=PATH,
+    metavar="FILE",
     help="File of texts: a table (.jsonl, .csv, ...) or one text per line.",
 )
 @options_of(settings_of(score), "encoder", "text_column", "level", "passes", "max_length", "output")

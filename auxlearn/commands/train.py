@@ -55,6 +55,7 @@ def command(
     with reporter.waiting("loading torch and transformers"):
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
+        from auxlearn.core.metric_names import TITLES
         from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
@@ -77,7 +78,7 @@ def command(
         *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "
-        f"dev {metric} {results.best.value:.3f}",
+        f"dev {TITLES[metric]} {results.best.value:.3f}",
         f"run folder: {folder}",
         f"model:      {folder / 'model' if (folder / 'model').is_dir() else 'not kept'}",
         f"plots:      {folder / 'plots'}",

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -114,7 +115,7 @@ class RunConfig(RunSettings):
         if not path.is_file():
             if given:  # a finished run may outlive the one it began from
                 return self.encoder
-            raise ConfigError(f"init_from: {run} is not a run folder: it has no config.yaml")
+            raise ConfigError(f"init_from: {no_run(path.parent)}")
         encoder = load_config(path).encoder
         if given and path_identity(encoder) != path_identity(self.encoder):
             raise ConfigError(
@@ -232,6 +233,16 @@ def path_identity(path: str) -> str:
 _SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
 #: A plug-in file enters by its content.
 _NOT_IDENTITY = settings_with("record", RunSettings)
+
+
+def no_run(folder: Path) -> str:
+    """Say that a folder is not that of a run, and which may be meant."""
+    problem = f"{folder} is not a run folder: it has no config.yaml"
+    if (folder / "sweep.yaml").is_file():
+        return f"{problem}; it is a sweep, whose runs are in {folder / 'trials'}"
+    if (folder.parent / "config.yaml").is_file():
+        return f"{problem}; the run is {folder.parent}"
+    return problem
 
 
 @checked

@@ -154,17 +154,22 @@ class Interrupted(UserError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name that is most similar to a misspelt one.
+    """Suggest the known name of these initials, or the one that is most similar to a misspelt one.
 
     >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
     "did you mean 'l3mask'?"
+    >>> did_you_mean("--lr", ["--loss", "--learning-rate"])
+    "did you mean '--learning-rate'?"
     >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
     'known: l3mask, random_mlm'
     """
     choices = sorted(set(known))
-    near = difflib.get_close_matches(name.lower(), choices, n=1, cutoff=0.6)
+    bare = {choice.lower().lstrip("-"): choice for choice in choices}  # dashes are no likeness
+    word = name.lower().lstrip("-")
+    near = [one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word]
+    near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     if near:
-        return f"did you mean '{near[0]}'?"
+        return f"did you mean '{bare[near[0]]}'?"
     return "known: " + (", ".join(choices) or "none")
 
 

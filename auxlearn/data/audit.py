@@ -56,6 +56,11 @@ class Audit:
         for name, split in self.splits.items():
             if split.missing_labels:
                 yield f"{name} has no example with the label {some_of(split.missing_labels)}"
+                if name == "dev" and len(split.labels) - len(split.missing_labels) == 1:
+                    yield (
+                        "dev has examples of one class only, so that its accuracy cannot tell a "
+                        "good model from a constant prediction"
+                    )
             if split.empty_texts:
                 yield f"{name} has {_examples(split.empty_texts)} with an empty text"
             if split.duplicates:

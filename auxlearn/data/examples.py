@@ -233,10 +233,12 @@ def text_values(table: Table, column: str) -> list[str]:
     for row, value in enumerate(values):
         if isinstance(value, str) and not is_encodable(value):
             raise DataError(f"{table.place(row)}: {HALF_A_PAIR}")
-        if value is None or (isinstance(value, str) and is_blank(value)):
+        if _is_empty(value):
+            others = sum(map(_is_empty, values[row + 1 :]))
+            more = f" (and {others:,} more)" if others else ""
             raise DataError(
-                f"{table.place(row)}: empty text in column '{shorten(column)}': fill it in or "
-                "delete the row"
+                f"{table.place(row)}: empty text in column '{shorten(column)}'{more}: "
+                "fill it in or delete the row"
             )
         if not isinstance(value, str):
             raise DataError(
@@ -249,6 +251,10 @@ def text_values(table: Table, column: str) -> list[str]:
                 f"'{shorten(column)}', of which at most {LONGEST_TEXT:,} are read: divide it"
             )
     return values
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and is_blank(value))
 
 
 def _no_column(table: Table, name: str, role: str) -> str:

@@ -248,9 +248,9 @@ def _check_source(name: str, source: str) -> None:
         except OSError as error:
             raise EncoderError(f"{folder} cannot be read ({error.strerror})") from None
         if "config.json" not in files:
-            raise EncoderError(
-                f"{folder} holds no config.json: name a folder written by save_pretrained"
-            )
+            model = folder / "model"  # of a run folder
+            meant = model if model.is_dir() else "a folder written by save_pretrained"
+            raise EncoderError(f"{folder} holds no config.json: name {meant}")
         if not files & {"model.safetensors", "model.safetensors.index.json"}:
             raise EncoderError(
                 f"{folder} holds no model.safetensors: weights in other formats are not read, "

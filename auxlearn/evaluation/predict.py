@@ -153,7 +153,7 @@ def predict(
     text_pair_column: Column | None = None,
     output: UserPath | None = None,
 ) -> pandas.DataFrame:
-    """Classify texts with a finished run.
+    """Predict the labels of texts with a finished run.
 
     Args:
         run: The run folder, or the results that :func:`train` or :func:`load_run` returned.

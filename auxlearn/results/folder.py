@@ -38,7 +38,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator
 
 from auxlearn.core.arguments import UserPath, as_path, checked
-from auxlearn.core.config import RunConfig, load_config, path_identity
+from auxlearn.core.config import RunConfig, load_config, no_run, path_identity
 from auxlearn.core.errors import ConfigError, RunError, RunInUse, UserError
 from auxlearn.core.files import (
     cannot_write,
@@ -123,7 +123,7 @@ class RunFolder:
     def check_readable(self) -> None:
         """Check that this is a run folder that can be read."""
         if not (self.path / "config.yaml").is_file():
-            raise RunError(f"{self.path} is not a run folder: it has no config.yaml")
+            raise RunError(no_run(self.path))
         check_contained(self.path)
 
     @property

@@ -174,6 +174,11 @@ class _RunPlots:
     entries: Entries
     results: RunResults
 
+    @property
+    def unit(self) -> str:
+        """The unit of the primary loss."""
+        return kind_of(self.results.config.get("kind")).unit
+
     def figures(self) -> dict[str, list[Panel]]:
         """Return the panels of each plot that there are values for."""
         weights, branches = self.results.weights, self.results.branches
@@ -198,14 +203,15 @@ class _RunPlots:
 
     def _losses(self) -> list[Panel]:
         """Return one panel for each objective: their losses are of different sizes."""
-        names, metric = list(self.results.weights), self.results.config["metric"]
-        unit = kind_of(self.results.config.get("kind")).unit
+        metric, recorded = self.results.config["metric"], self._names(Quantity.LOSS)
+        # A task that a rule left out has no loss in the run that it took.
+        primary, *tasks = self.results.weights
         # With macro-F1, the weights are learned from 1 - F1, which is not measured in nats.
         smooth = metric != "accuracy"
         validated = any(Quantity.LOSS.key(VALIDATION) in entry for entry in self.entries)
-        together = [names[0], VALIDATION] if validated and not smooth else [names[0]]
-        panels = [partial(self._loss, together, unit)]
-        panels += [partial(self._loss, [name], "nats") for name in names[1:]]
+        together = [primary, VALIDATION] if validated and not smooth else [primary]
+        panels = [partial(self._loss, together, self.unit)]
+        panels += [partial(self._loss, [name], "nats") for name in tasks if name in recorded]
         if validated and smooth:
             title = "F1" if metric.endswith("f1") else TITLES[metric]
             panels.append(partial(self._loss, [VALIDATION], f"1 - {title}"))
@@ -249,7 +255,9 @@ class _RunPlots:
 
     def _branches(self, axes: Axes) -> None:
         for number, branch in enumerate(self.results.branches):
-            gain = "" if branch.gain is None else f" ({branch.gain:+.3f} ± {branch.gain_error:.3f})"
+            gain = ""
+            if branch.gain is not None:
+                gain = f" ({branch.gain:+.3f} ± {branch.gain_error:.3f} {self.unit})"
             axes.plot(
                 *zip(*branch.course, strict=True),
                 color=colour(number),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from auxlearn.core.errors import printable
 from auxlearn.core.metric_names import TITLES
+from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import Evaluation, RunResults, Scores
 
 if TYPE_CHECKING:
@@ -203,7 +204,8 @@ def _metric_cells(scores: Scores | None, count: int) -> list[str]:
 
 def branches_grid(results: RunResults, seconds: bool = True) -> Grid:
     """Lay out the runs that a rule has compared, one line for each, in the order of training."""
-    heads = ["run", f"dev {TITLES[results.config['metric']]}", "gain on dev", "taken"]
+    gain = f"gain on dev ({kind_of(results.config.get('kind')).unit})"
+    heads = ["run", f"dev {TITLES[results.config['metric']]}", gain, "taken"]
     lines = []
     for one in results.branches:
         gain = "-" if one.gain is None else f"{one.gain:+.4f} ± {one.gain_error:.4f}"

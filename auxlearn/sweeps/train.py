@@ -113,6 +113,10 @@ def _train(
     from auxlearn.sweeps.executors import LocalExecutor
 
     shown = reporter or default_reporter(verbose and process_number() == 0)
+    if not config.aux and config.weights.name != RunConfig.model_fields["weights"].default.name:
+        shown.message(
+            f"weights {config.weights.name} has nothing to weigh: name an auxiliary task (--aux)"
+        )
     if jobs == 1:
         results = branches.train(config, shown, data)
     else:

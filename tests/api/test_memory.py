@@ -69,10 +69,11 @@ def from_files(settings, tmp_path_factory):
 def test_python_shows_progress_and_warnings_unless_told_not_to(settings, tmp_path, capsys):
     one_class = FRAME["split"].eq("train") & FRAME["n"].ge(3)
     skewed = FRAME.assign(label=FRAME["label"].mask(one_class, "background"))
-    given = settings | {"aux": None, "weights": "fixed", "learning_rate": 1e-2, "dataset": skewed}
+    given = settings | {"aux": None, "weights": "equal", "learning_rate": 1e-2, "dataset": skewed}
     results = auxlearn.train(**given, output=tmp_path / "run")
     (warning,) = results.warnings()
     shown = capsys.readouterr().err.splitlines()
+    assert "weights equal has nothing to weigh: name an auxiliary task (--aux)" in shown
     assert any(line.startswith("training: ") for line in shown)
     assert shown[-1] == f"warning: {warning}"
     assert str(results).splitlines() == [repr(results), f"warning: {warning}"]

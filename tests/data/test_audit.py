@@ -59,6 +59,12 @@ def test_clean_data_has_no_warnings():
     assert audit(TextDataset("clean", {"train": train, "dev": dev})).warnings() == []
 
 
+def test_a_dev_split_of_one_class_chooses_nothing():
+    dev = Split("dev", ("five", "six"), (1, 1), NAMES)
+    warnings = audit(TextDataset("made", {"train": TRAIN, "dev": dev})).warnings()
+    assert any(line.startswith("dev has examples of one class only") for line in warnings)
+
+
 def test_unlabelled_split():
     corpus = Split("corpus", ("seven", ""), None, NAMES)
     found = audit(TextDataset("made", {"train": TRAIN, "corpus": corpus}))

@@ -148,7 +148,9 @@ def test_csv_lines_are_counted_through_quoted_line_breaks(tmp_path):
     path = tmp_path / "train.csv"
     path.write_bytes(b'text,label\r\n"one\ntwo, ""three""",a\r\n\r\nfour,b\r\n,a\r\n')
     assert message(tmp_path).startswith("train.csv:6: empty text in column 'text'")
-    path.write_bytes(path.read_bytes().replace(b"\r\n,a", b"\r\nfive,a"))
+    path.write_bytes(path.read_bytes() + b",b\r\n ,a\r\n")
+    assert "column 'text' (and 2 more): fill it in" in message(tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"\r\n,a\r\n,b\r\n ,a", b"\r\nfive,a"))
     assert read_folder(tmp_path).splits["train"].texts == ('one\ntwo, "three"', "four", "five")
 
 

@@ -37,6 +37,12 @@ def test_a_folder_without_a_configuration(folder):
     )
 
 
+def test_of_a_run_folder_its_model_is_meant(folder):
+    shutil.move(folder, folder.parent / "run" / "model")
+    run = folder.parent / "run"
+    assert refusal(run) == f"{run} holds no config.json: name {run / 'model'}"
+
+
 def test_a_folder_without_weights(folder):
     (folder / "model.safetensors").unlink()
     assert f"{folder} holds no model.safetensors" in refusal(folder)

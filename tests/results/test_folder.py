@@ -12,7 +12,7 @@ import pytest
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, RunInUse, UserError
 from auxlearn.core.locks import Lock
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, load_run
 
 
 def test_a_locked_folder_is_refused_with_the_name_of_its_owner(tmp_path):
@@ -211,3 +211,13 @@ def test_data_in_memory_and_branches_outlive_a_failed_second_attempt(tmp_path):
     assert (saved / "train.jsonl").read_text() == "rows"
     assert (folder.branches_path / "single-task").is_dir()
     assert folder.read_config().digest == config.digest
+
+
+def test_a_part_of_a_run_and_a_sweep_lead_to_the_run_that_is_meant(tmp_path):
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").touch()
+    with pytest.raises(RunError, match=rf"no config.yaml; the run is {tmp_path / 'run'}$"):
+        load_run(tmp_path / "run" / "model")
+    (tmp_path / "sweep.yaml").touch()
+    with pytest.raises(RunError, match=rf"a sweep, whose runs are in {tmp_path / 'trials'}$"):
+        load_run(tmp_path)

@@ -109,6 +109,13 @@ def test_every_loss_has_a_panel_of_its_own(plots):
         assert end - begin > 50  # no other loss flattens it
 
 
+def test_a_task_without_losses_has_no_panel(tmp_path):
+    entries = examples.entries("l3mask")  # random_mlm was left out of the run
+    plot_run(entries, examples.results(*AUX), tmp_path)
+    shown = [pixels_of(tmp_path / "losses.png", colour) > 0 for colour in COLOURS[:3]]
+    assert shown == [True, True, False]
+
+
 def test_measured_gradients_have_four_panels(tmp_path):
     entries = examples.entries(*AUX)
     for number, entry in enumerate(entry for entry in entries if entry["kind"] == "train"):

@@ -160,7 +160,7 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     assert "applied with share 0.5" in page
     grid = branches_grid(results)
     heads, lines = grid.titles, grid.texts
-    assert heads[:3] == ["run", "dev accuracy", "gain on dev"]
+    assert heads[:3] == ["run", "dev accuracy", "gain on dev (nats)"]
     assert [line[3] for line in lines] == ["", "", "yes"]
     assert lines[0][2] == "+0.1000 ± 0.0100"
     assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
