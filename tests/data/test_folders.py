@@ -340,7 +340,7 @@ def test_no_rows(tmp_path, name, content):
 
 def test_duplicate_column_names(tmp_path):
     (tmp_path / "train.csv").write_text("text,label,text\na,b,c\n")
-    assert message(tmp_path) == "train.csv has two columns called 'text': rename one"
+    assert message(tmp_path) == "train.csv: two columns are called 'text': rename one"
 
 
 def test_evaluation_split_needs_no_train(tmp_path):
