@@ -38,6 +38,7 @@ from auxlearn.tasks.base import (
 from auxlearn.weighting.base import (
     Branches as Branches,
     DevHead as DevHead,
+    Members as Members,
     TrainingStep as TrainingStep,
     ValidationOptions as ValidationOptions,
     Weighting as Weighting,
@@ -51,13 +52,15 @@ from auxlearn.weighting.gradients import (
     shared_gradient as shared_gradient,
     weighted_sum as weighted_sum,
 )
-from auxlearn.weighting.gram import GramWeighting as GramWeighting
 from auxlearn.weighting.learned import (
     LearnedOptions as LearnedOptions,
     LearnedWeighting as LearnedWeighting,
     LogitOptions as LogitOptions,
     LogitWeighting as LogitWeighting,
 )
-from auxlearn.weighting.members import Members as Members
-from auxlearn.weighting.mixing import LossWeighting as LossWeighting, MixOptions as MixOptions
+from auxlearn.weighting.mixing import (
+    GramWeighting as GramWeighting,
+    LossWeighting as LossWeighting,
+    MixOptions as MixOptions,
+)
 from auxlearn.weighting.optimizer_steps import gram_matrices as gram_matrices

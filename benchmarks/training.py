@@ -22,7 +22,7 @@ from auxlearn.encoders.compiled import compile_body
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.terms import Auxiliary
 from benchmarks.common import (
     Stopwatch,
     arguments,
@@ -193,11 +193,8 @@ class Training:
             primary_loss=default_loss(),
             auxiliaries=auxiliaries,
             schedule=LinearSchedule(optimizer, steps, 0.06),
-            settings=StepSettings(
-                seed=0,
-                gradient_accumulation_steps=accumulation,
-                autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
-            ),
+            gradient_accumulation_steps=accumulation,
+            autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
             processes=processes,
         )
         cls = WEIGHTINGS.get(rule)

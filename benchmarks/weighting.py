@@ -36,7 +36,7 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.setup import training_step
-from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.terms import Auxiliary
 from benchmarks.common import (
     SIZES,
     Stopwatch,
@@ -149,15 +149,14 @@ class Contestant:
         self.period = getattr(self.rule.options, "every", 1)
         optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
         self.training_step = training_step(
-            encoder,
-            BatchStream(rows, batch, 0, "primary"),
-            default_loss(),
-            auxiliaries if choice else [],
-            LinearSchedule(optimizer, 10**9, 0.0),
-            StepSettings(0, accumulation, autocast=autocast(encoder.device.type, precision)),
-            self.rule,
-            rows,
-            "accuracy",
+            *(self.rule, rows, "accuracy"),
+            encoder=encoder,
+            primary=BatchStream(rows, batch, 0, "primary"),
+            primary_loss=default_loss(),
+            auxiliaries=auxiliaries if choice else [],
+            schedule=LinearSchedule(optimizer, 10**9, 0.0),
+            gradient_accumulation_steps=accumulation,
+            autocast=autocast(encoder.device.type, precision),
         )
 
     def warm_up(self) -> None:

@@ -14,7 +14,6 @@ from auxlearn import plugins
 PLUGIN_BASES = (
     "tasks/base.py",
     "weighting/base.py",
-    "weighting/gram.py",
     "weighting/learned.py",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -144,44 +144,38 @@ def compare(
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
             there, there are too few seeds, or runs were evaluated on different examples.
     """
-    return compare_runs(
-        named_runs(folders),
-        metrics=metrics,
-        sets=sets,
-        methods=methods,
-        without=without,
-        names=names,
-        against=against,
-        published=published,
-        restarts=restarts,
-        power=power,
-    )
+    parts = (metrics, sets, methods, without, names, against, published, restarts, power)
+    return compare_runs(named_runs(folders), Asked(*parts))
 
 
-def compare_runs(
-    found: NamedRuns,
-    *,
-    metrics: Sequence[str] = (),
-    sets: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    without: Sequence[str] = (),
-    names: Mapping[str, str] | Sequence[str] = (),
-    against: str | None = None,
-    published: str | None = None,
-    restarts: int | None = None,
-    power: bool = False,
-) -> Comparison:
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a comparison: the parameters of :func:`compare`."""
+
+    metrics: Sequence[str] = ()
+    sets: Sequence[str] = ()
+    methods: Sequence[str] = ()
+    without: Sequence[str] = ()
+    names: Mapping[str, str] | Sequence[str] = ()
+    against: str | None = None
+    published: str | None = None
+    restarts: int | None = None
+    power: bool = False
+
+
+def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
     """Compare the methods of runs that have been read."""
-    for metric in metrics:
+    for metric in asked.metrics:
         check_metric(metric)
-    settings = renamed(methods_of(found), names)
+    against, without, sets, restarts = asked.against, asked.without, asked.sets, asked.restarts
+    settings = renamed(methods_of(found), asked.names)
     grouped: dict[tuple[tuple[str, str], ...], list[DatasetRuns]] = {}
     for setting, members in joined_folds(settings).items():
         key = tuple(pair for pair in setting if pair[0] != "dataset")
         grouped.setdefault(key, []).append(DatasetRuns(dict(setting), members))
     everyone = {m.name: None for group in grouped.values() for one in group for m in one.methods}
-    _check_names("method", [*methods, *without, *([against] if against else [])], everyone)
-    chosen = [name for name in methods or everyone if name not in without]
+    _check_names("method", [*asked.methods, *without, *([against] if against else [])], everyone)
+    chosen = [name for name in asked.methods or everyone if name not in without]
     if against and against not in chosen:
         raise ConfigError(f"'{against}' is left out, so that nothing can be compared with it")
     blocks = []
@@ -189,18 +183,18 @@ def compare_runs(
         left = [_selected(one, chosen) for one in group]
         left = [one for one in left if any(method.runs for method in one.methods)]
         if left:
-            blocks.append(_block(dict(key), left, metrics, sets, against, restarts, power))
+            blocks.append(_block(dict(key), left, asked))
     available = {s for block in blocks for one in block.datasets for s in _sets(one)}
     _check_names("evaluation set", sets, available)
     blocks = [block for block in blocks if block.columns]
     if not blocks:
-        wanted = ", ".join([*metrics, *sets, *methods]) or "the methods that are left"
+        wanted = ", ".join([*asked.metrics, *sets, *asked.methods]) or "the methods that are left"
         raise SweepError(f"there are no scores for {wanted}: nothing to compare")
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     notes = [*found.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
-    beside = published
-    if not published and found.published:
+    beside = asked.published
+    if not beside and found.published:
         beside = named_by_sweep(*found.published)
         if beside is None:
             notes.append(
@@ -271,16 +265,9 @@ def _sets(runs: DatasetRuns) -> list[str]:
     return sorted(every, key=lambda name: (name == "dev") - (name == "test"))
 
 
-def _block(
-    setting: Mapping[str, str],
-    datasets: Sequence[DatasetRuns],
-    metrics: Sequence[str],
-    sets: Sequence[str],
-    against: str | None,
-    restarts: int | None,
-    power: bool,
-) -> Block:
-    metrics = metrics or [setting.get("metric", "accuracy")]
+def _block(setting: Mapping[str, str], datasets: Sequence[DatasetRuns], asked: Asked) -> Block:
+    metrics = asked.metrics or [setting.get("metric", "accuracy")]
+    against, sets, restarts = asked.against, asked.sets, asked.restarts
     columns = []
     for runs in datasets:
         found = _sets(runs)
@@ -289,7 +276,7 @@ def _block(
             compare_set = compare_folds if runs.folds else _compare_on
             for column in compare_set(runs, name, metrics, against):
                 best = _restarts(column, runs, restarts) if restarts else {}
-                detectable = _detectable(column, against) if power else math.nan
+                detectable = _detectable(column, against) if asked.power else math.nan
                 columns.append(replace(column, restarts=best, detectable=detectable))
     methods = list(dict.fromkeys(m.name for runs in datasets for m in runs.methods))
     across = []

@@ -37,10 +37,7 @@ TESTED = "test"
 def compare_folds(
     runs: DatasetRuns, name: str, metrics: Sequence[str], against: str | None
 ) -> list[MetricComparison]:
-    """Compare methods over the folds of a data set.
-
-    A metric of one class is compared over the folds that have examples of it.
-    """
+    """Compare methods over folds; a metric of one class over those that have examples of it."""
     folds = sorted({fold for method in runs.methods for fold in method.folds})
     read = {}
     for fold in folds:
@@ -107,7 +104,7 @@ def _column(
     )
 
 
-def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int = 1) -> Pair:
+def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int) -> Pair:
     """Compare two methods on the folds and seeds that both have."""
     differences, beats = [], []
     for one in scores.values():
@@ -125,10 +122,8 @@ def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int = 
 
 
 def fold_noise(values: Sequence[float], share: float) -> Noise:
-    """Return the variance of the mean over folds by Nadeau and Bengio's correction.
-
-    It is that of seeds, examples and training sets together, and stands in ``seeds``; NaN where
-    it is unknown, so that no interval is given.
+    """Return the variance of the mean over folds by Nadeau and Bengio's correction, as that of
+    ``seeds``; NaN where it is unknown, so that no interval is given.
     """
     count = len(values)
     if math.isinf(share):

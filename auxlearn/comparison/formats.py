@@ -89,11 +89,7 @@ def _small(notes: Iterable[str]) -> list[str]:
 
 
 def latex(comparison: ComparisonData, layout: Layout) -> str:
-    """Return the tables in LaTeX.
-
-    Captions say what is in a table; how differences were tested stands in comments, to be used in
-    the text.
-    """
+    """Return the tables in LaTeX; how differences were tested stands in comments."""
     found = [r"% \usepackage{booktabs,graphicx}"]
     for block in comparison.blocks:
         scores, *further = parts(comparison, block, layout)
@@ -115,10 +111,7 @@ def _comments(notes: Sequence[str]) -> str:
 
 
 def published_grid(comparison: ComparisonData) -> Grid:
-    """Lay out published results with the result here and the difference, if there is one.
-
-    Those of data sets and encoders that were not run are left out; see :func:`published_notes`.
-    """
+    """Lay out published results of what was run, with the result here and the difference."""
     shown = [result for result in comparison.published if _was_run(comparison, result)]
     axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
     named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
@@ -184,11 +177,8 @@ def render(comparison: ComparisonData, name: str, layout: Layout) -> str:
 
 
 def score_rows(comparison: ComparisonData) -> list[Row]:
-    """Return one row for each method, data set, evaluation set and metric, 0 to 1.
-
-    ``low`` and ``high`` are the 95% interval over seeds and examples; ``minutes`` and
-    ``epochs_to_best`` are means over seeds. The best of several seeds by dev, a control, has a
-    ``standard_error`` and the minutes of all of them, and nothing that is of methods only.
+    """Return one row for each method, data set, evaluation set and metric, 0 to 1, with the 95%
+    interval over seeds and examples; a control has a standard error and the minutes of all runs.
     """
     rows = []
     for block in comparison.blocks:

@@ -19,27 +19,16 @@ _FIXED = ("metric", FOLD)
 
 @dataclass
 class Method:
-    """Runs of one method in a setting.
-
-    Attributes:
-        name: Name of the method.
-        source: The sweep it is from; "" for single runs.
-        labels: Label of each axis whose value was not chosen on dev.
-        chosen: Label of each axis whose value was chosen on dev.
-        runs: Folder of each finished run by seed; of a cross-validation, by number.
-        results: Results of each finished run, likewise.
-        missing: Seeds without results, with the reason; of a cross-validation, those of ``folds``.
-        folds: The method on each fold of a cross-validation, by number; empty without one.
-    """
+    """Runs of one method in a setting."""
 
     name: str
-    source: str = ""
-    labels: dict[str, str] = field(default_factory=dict)
-    chosen: dict[str, str] = field(default_factory=dict)
-    runs: dict[int, Path] = field(default_factory=dict)
-    results: dict[int, RunResults] = field(default_factory=dict)
-    missing: dict[int, str] = field(default_factory=dict)
-    folds: dict[int, Method] = field(default_factory=dict)
+    source: str = ""  # the sweep it is from; "" for single runs
+    labels: dict[str, str] = field(default_factory=dict)  # by axis, not chosen on dev
+    chosen: dict[str, str] = field(default_factory=dict)  # by axis, chosen on dev
+    runs: dict[int, Path] = field(default_factory=dict)  # by seed; of folds, by number
+    results: dict[int, RunResults] = field(default_factory=dict)  # likewise
+    missing: dict[int, str] = field(default_factory=dict)  # reason by seed
+    folds: dict[int, Method] = field(default_factory=dict)  # by number, if any
 
     def add(self, seed: int, path: Path, results: RunResults) -> None:
         """Add a finished run."""
@@ -64,10 +53,7 @@ class Method:
         return whole
 
     def by_seed(self, results_of: str) -> dict[int, float]:
-        """Return the epoch of the best checkpoint ("epochs") or the wall time ("minutes").
-
-        Of a cross-validation, it is the mean over seeds of each fold.
-        """
+        """Return the best "epochs" or the wall time in "minutes"; of folds, means over seeds."""
         if self.folds:
             each = {fold: one.by_seed(results_of) for fold, one in self.folds.items()}
             return {fold: fmean(one.values()) for fold, one in each.items() if one}
@@ -172,10 +158,7 @@ def _divided(text: str, used: Iterable[str]) -> tuple[str, str]:
 
 
 def joined_folds(settings: Methods) -> Methods:
-    """Return the settings, with those that differ in the fold of a cross-validation joined.
-
-    Instead of the label of its fold, such a setting has their number, as ``("folds", "5 folds")``.
-    """
+    """Join settings that differ in the fold alone, under ``("folds", "5 folds")``."""
     found: dict[Setting, dict[str, Method]] = {}
     folds: dict[Setting, dict[str, dict[int, Method]]] = {}
     for setting, methods in settings.items():

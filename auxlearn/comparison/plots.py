@@ -12,8 +12,9 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -61,12 +62,12 @@ def print_style() -> Iterator[None]:
 
 
 def print_figure(
-    height: float, panels: int = 1, beside: float = 0.0, across: int = 2, **shared: Any
+    height: float, panels: int = 1, beside: float = 0.0, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of one column width, and its panels row by row."""
     from matplotlib.figure import Figure
 
-    columns = min(across, panels)
+    columns = min(2, panels)
     rows = -(-panels // columns)
     figure = Figure(figsize=(WIDTH, beside + rows * height), layout="constrained")
     found = figure.subplots(rows, columns, squeeze=False, **shared).ravel()
@@ -92,28 +93,30 @@ def legend_below(figure: Figure, panels: Sequence[Axes]) -> None:
             named.setdefault(label, handle)
     if not named:
         return
-    # A label of two lines is as wide as the longer one.
-    longest = max(len(line) for label in named for line in label.splitlines())
-    columns = max(1, min(len(named), int(62 / (longest + 6))))
     figure.legend(
-        named.values(), named.keys(), loc="outside lower center", ncols=columns, frameon=False
+        named.values(),
+        named.keys(),
+        loc="outside lower center",
+        ncols=legend_columns(list(named)),
+        frameon=False,
     )
+
+
+def legend_columns(names: Sequence[str]) -> int:
+    """Return how many columns of names fit; one of two lines is as wide as the longer one."""
+    longest = max((len(line) for name in names for line in name.splitlines()), default=0)
+    return max(1, min(len(names), int(62 / (longest + 6))))
 
 
 def legend_height(names: Sequence[str]) -> float:
     """Return the height in inches of the legend of so many series, with some room to spare."""
     found = [legend_name(name) for name in names]
-    longest = max((len(line) for name in found for line in name.splitlines()), default=0)
-    columns = max(1, min(len(found), int(62 / (longest + 6))))
     lines = max((name.count("\n") + 1 for name in found), default=1)
-    return 0.1 + 0.12 * lines * -(-len(found) // columns)
+    return 0.1 + 0.12 * lines * -(-len(found) // legend_columns(found))
 
 
 def label_columns(panels: Sequence[Axes], label: str) -> None:
-    """Give the lowest panel of each column a label of its x axis.
-
-    A label of the whole figure would overlap the legend below.
-    """
+    """Label the lowest x axis of each column; a label of the figure would overlap the legend."""
     for number, axes in enumerate(panels):
         spec = axes.get_subplotspec()
         if spec is None or number + spec.get_gridspec().ncols >= len(panels):
@@ -164,7 +167,7 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndar
     return np.array(points), np.array([np.mean(found[x]) for x in points]), np.array(spread)
 
 
-def best_so_far(curves: Sequence[Curve], better: int = 1) -> list[Curve]:
+def best_so_far(curves: Sequence[Curve], better: int) -> list[Curve]:
     """Return the best value so far at common points; a run that has ended keeps its best."""
     begin = max(curve[0, 0] for curve in curves)
     points = np.unique(np.concatenate([curve[0] for curve in curves]))
@@ -176,20 +179,11 @@ def best_so_far(curves: Sequence[Curve], better: int = 1) -> list[Curve]:
     return found
 
 
-def plot_curves(block: Block) -> Figure | None:
-    """Draw the dev score of every method by epoch, a panel for each data set."""
-    return _plot_dev(block, "epoch")
-
-
-def plot_wall_time(block: Block) -> Figure | None:
-    """Draw the best dev score so far of every method by wall time of training.
+def _plot_dev(block: Block, by: Literal["epoch", "time"]) -> Figure | None:
+    """Draw a panel for each data set: the dev score by epoch, or the best so far by wall time.
 
     The time of an evaluation is its part of the optimizer steps times the time of the training.
     """
-    return _plot_dev(block, "time")
-
-
-def _plot_dev(block: Block, by: str) -> Figure | None:
     drawn = []
     for data in block.datasets:
         metric = data.setting.get("metric", "accuracy")
@@ -344,8 +338,8 @@ def figures_of(comparison: ComparisonData) -> Iterator[tuple[tuple[str, ...], Fi
     """Yield what each plot is of, and the plot; within :func:`print_style`."""
     drawings: dict[str, Callable[[Block], Figure | None]] = {
         "scores": _plot_scores,
-        "curves": plot_curves,
-        "time": plot_wall_time,
+        "curves": partial(_plot_dev, by="epoch"),
+        "time": partial(_plot_dev, by="time"),
         "epochs": _plot_epochs,
     }
     for block in comparison.blocks:

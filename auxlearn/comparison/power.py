@@ -23,10 +23,8 @@ def minimum_detectable_difference(
 ) -> float:
     """Return the true difference that the significance tests find with probability :data:`POWER`.
 
-    One method is better than all others by this much, and the others are equal; then its difference
-    from one of them is significant with that probability. The simulation makes the tests of
-    :func:`~auxlearn.comparison.statistics.compare_methods`, with the measured variance from seeds
-    and examples (the mean over pairs) and Holm's correction.
+    One method is better than all others by this much, and the others are equal. The tests are those
+    of :mod:`auxlearn.comparison.statistics`, with the measured variances (their means over pairs).
     """
     seeds = min((pair.seeds for pair in pairs), default=0)
     if seeds < MINIMUM_SEEDS:
@@ -75,10 +73,7 @@ def _smallest_shift(design: _Design) -> float:
 
 
 class _Simulation:
-    """Simulated comparisons of methods; the scores of method 0 are shifted.
-
-    The variance of the mean difference of two methods is 1.
-    """
+    """Simulated comparisons of methods, those of method 0 shifted; variance of a difference: 1."""
 
     def __init__(self, design: _Design) -> None:
         seeds, methods, examples, against, shared, measured, interaction = design

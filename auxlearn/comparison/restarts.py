@@ -16,20 +16,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Restarts:
-    """Expected score of the best of several seeds by dev.
+    """Expected score of the best of several seeds by dev."""
 
-    Attributes:
-        mean: Mean over all subsets of the seeds.
-        error: Its standard error over seeds, by the jackknife; the evaluation examples are taken as
-            they are.
-        seeds: Number of seeds that the subsets are drawn from.
-        count: Size of the subsets.
-    """
-
-    mean: float
-    error: float
-    seeds: int
-    count: int
+    mean: float  # mean over all subsets of the seeds
+    error: float  # its standard error over seeds (jackknife), with the examples as they are
+    seeds: int  # number of seeds that the subsets are drawn from
+    count: int  # size of the subsets
 
     def name(self, method: str) -> str:
         """Return how tables name the best of several seeds of a method."""
@@ -43,9 +35,8 @@ def best_of(dev: Sequence[float], scores: Sequence[float], count: int) -> float:
     best of C(n - 1 - r, count - 1) of the C(n, count) subsets. Seeds with equal dev scores share
     their chances equally, as if one of them were drawn at random.
 
-    Examples:
-        >>> best_of([0.9, 0.8, 0.7], [1.0, 0.0, 0.0], 2)  # the first is in two of three pairs
-        0.6666666666666666
+    >>> best_of([0.9, 0.8, 0.7], [1.0, 0.0, 0.0], 2)  # the first is in two of three pairs
+    0.6666666666666666
     """
     total = len(dev)
     chances = [math.comb(total - 1 - rank, count - 1) for rank in range(total)]
@@ -56,14 +47,12 @@ def best_of(dev: Sequence[float], scores: Sequence[float], count: int) -> float:
 
 
 def restarts_of(dev: Sequence[float], scores: Sequence[float], count: int) -> Restarts:
-    """Return :func:`best_of` with its standard error.
+    """Return :func:`best_of` with its standard error, the jackknife's over seeds.
 
-    Subsets overlap, so that their spread, divided by the root of their number, is far too small.
-    The standard error is the jackknife's over seeds: the root of ``(n - 1) / n`` times the sum of
-    squared deviations of the n values that leave one seed out. Its square is too large on average
-    rather than too small (Efron and Stein, 1981, https://doi.org/10.1214/aos/1176345462): for the
-    best of three, with normal scores that correlate by 0.6 on dev and test, by a factor of 1.4 with
-    five seeds and 1.1 with ten. It is uncertain with few seeds, so that no interval is given.
+    Subsets overlap, so that their spread is far too small. The square of the jackknife's error is
+    too large on average rather than too small (Efron and Stein, 1981,
+    https://doi.org/10.1214/aos/1176345462): for the best of three, with normal scores that
+    correlate by 0.6 on dev and test, by a factor of 1.4 with five seeds and 1.1 with ten.
     """
     total = len(dev)
     left = [

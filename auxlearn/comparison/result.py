@@ -22,41 +22,21 @@ AVERAGE = "average"
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """Methods compared by one metric on one evaluation set, or on the average of data sets.
+    """Methods compared by one metric on one evaluation set, or on the average of data sets."""
 
-    Attributes:
-        dataset: Name of the data set; of an average, :data:`AVERAGE`, or "average of data sets" if
-            one of them is called that.
-        set: Name of the evaluation set.
-        metric: The metric.
-        scores: Score of each method by seed; of an average, of the seeds that all data sets have;
-            of a cross-validation, by fold, the mean over seeds.
-        means: Mean over seeds or folds of each method; of an average, the mean of those of the data
-            sets.
-        noises: Variance of the mean of each method.
-        pairs: Test results of every two methods, or of every method and the one it is compared
-            with.
-        examples: Number of examples.
-        detectable: Minimum detectable difference with these seeds and examples; NaN unless asked
-            for, over folds, of a single method and of averages.
-        averaged: Whether this is the average of data sets.
-        by_fold: Whether scores are by fold of a cross-validation.
-        restarts: The best of several seeds by dev of each method without auxiliary tasks, if asked
-            for: a control, no method.
-    """
-
-    dataset: str
+    dataset: str  # of an average, AVERAGE, or "average of data sets" if one is called that
     set: str
     metric: str
+    # by method and seed (or fold) that all data sets have
     scores: Mapping[str, Mapping[int, float]]
-    means: Mapping[str, float]
-    noises: Mapping[str, Noise]
-    pairs: tuple[Pair, ...]
+    means: Mapping[str, float]  # over seeds or folds; of an average, of data sets
+    noises: Mapping[str, Noise]  # variance of the mean of each method
+    pairs: tuple[Pair, ...]  # of every two methods, or of each and the one compared with
     examples: int
-    detectable: float = math.nan
-    averaged: bool = False
-    by_fold: bool = False
-    restarts: Mapping[str, Restarts] = field(default_factory=dict)
+    detectable: float = math.nan  # minimum detectable difference, if asked for
+    averaged: bool = False  # whether this is the average of data sets
+    by_fold: bool = False  # whether scores are by fold of a cross-validation
+    restarts: Mapping[str, Restarts] = field(default_factory=dict)  # if asked for: a control
 
     @property
     def incomplete(self) -> frozenset[str]:
@@ -83,34 +63,21 @@ class MetricComparison:
 
 @dataclass(frozen=True)
 class RankComparison:
-    """Methods compared across data sets by one metric on the set of one name.
-
-    Attributes:
-        set: Name of the evaluation set.
-        metric: The metric.
-        ranks: Ranks and tests.
-        records: Wins, ties and losses of each method.
-        average: The average over data sets.
-    """
+    """Methods compared across data sets by one metric on the set of one name."""
 
     set: str
     metric: str
     ranks: Ranks
-    records: Mapping[str, Record]
+    records: Mapping[str, Record]  # wins, ties and losses of each method
     average: MetricComparison
 
 
 @dataclass(frozen=True)
 class DatasetRuns:
-    """The methods of one setting.
+    """The methods of one setting."""
 
-    Attributes:
-        setting: Label of each axis that all methods share.
-        methods: The methods, in the order of the table.
-    """
-
-    setting: Mapping[str, str]
-    methods: Sequence[Method]
+    setting: Mapping[str, str]  # label of each axis that all methods share
+    methods: Sequence[Method]  # the methods, in the order of the table
 
     @property
     def name(self) -> str:
@@ -125,21 +92,13 @@ class DatasetRuns:
 
 @dataclass(frozen=True)
 class Block:
-    """What is in one table: methods on data sets, with the same encoder and metric of selection.
+    """What is in one table: methods on data sets, with the same encoder and metric of selection."""
 
-    Attributes:
-        setting: Label of each axis that all share, the data set left out.
-        datasets: Methods and runs on each data set.
-        methods: Names of the methods, in the order of the table.
-        columns: Comparison by each data set, evaluation set and metric, then averages.
-        across: Comparison across data sets by each metric.
-    """
-
-    setting: Mapping[str, str]
-    datasets: Sequence[DatasetRuns]
-    methods: Sequence[str]
-    columns: Sequence[MetricComparison]
-    across: Sequence[RankComparison]
+    setting: Mapping[str, str]  # label of each axis that all share, the data set left out
+    datasets: Sequence[DatasetRuns]  # methods and runs on each data set
+    methods: Sequence[str]  # names of the methods, in the order of the table
+    columns: Sequence[MetricComparison]  # by data set, set and metric; then averages
+    across: Sequence[RankComparison]  # comparison across data sets by each metric
 
     @property
     def folds(self) -> int:

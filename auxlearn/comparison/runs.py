@@ -33,10 +33,9 @@ def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     A name has the auxiliary tasks, the weighting and the loss, and every other setting in which
     runs differ that would otherwise have the same name on the same data set.
 
-    Examples:
-        >>> base = {"dataset": "a", "encoder": "b", "metric": "c", "weights": {"fixed": {}}}
-        >>> run_names([{**base, "aux": [], "epochs": 3}, {**base, "aux": [], "epochs": 5}])
-        ['single task, epochs 3', 'single task, epochs 5']
+    >>> base = {"dataset": "a", "encoder": "b", "metric": "c", "weights": {"fixed": {}}}
+    >>> run_names([{**base, "aux": [], "epochs": 3}, {**base, "aux": [], "epochs": 5}])
+    ['single task, epochs 3', 'single task, epochs 5']
     """
     flat = [_flat(config) for config in configs]
     short = [_short(config) for config in configs]
@@ -60,10 +59,8 @@ def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def data_digest(results: RunResults) -> str:
-    """Return what tells the data of a run from other data of the same name.
-
-    Each fold of a cross-validation has a fingerprint of its own; what all folds have in common is
-    the number of examples and the labels.
+    """Return what tells the data of a run from other data of the same name; of a fold, the number
+    of examples and the labels, which all folds have in common.
     """
     data = results.dataset
     if not results.config.get(FOLD):
@@ -73,10 +70,8 @@ def data_digest(results: RunResults) -> str:
 
 
 def encoder_digest(results: RunResults) -> str:
-    """Return what tells the encoder of a run from others of its name; "" if that is unknown.
-
-    A run that began from another one has recorded the content of that run instead, which is part of
-    its method.
+    """Return what tells the encoder of a run from others of its name; "" if that is unknown, or
+    part of the method, as of a run that began from another one.
     """
     recorded = _recorded(results)
     known = "encoder" in recorded and results.config.get("init_from") is None
@@ -147,48 +142,29 @@ Setting = tuple[tuple[str, str], ...]
 
 @dataclass
 class NamedRun:
-    """A run with its names; of a sweep, also a trial without results.
-
-    Attributes:
-        path: Its folder.
-        seed: Its seed.
-        setting: What it shares with those it is compared with.
-        method: Name of its method, the same for all seeds and folds.
-        results: Its results; ``None`` if there are none.
-        source: The sweep it is from; "" for a single run.
-        competing: Label of each axis that methods of its sweep are named by.
-        values: Label of each axis whose value is chosen on dev.
-        chosen: Whether these values are chosen.
-        state: "finished", "unfinished", or how it failed.
-        error: The message of its error.
-    """
+    """A run with its names; of a sweep, also a trial without results."""
 
     path: Path
     seed: int
-    setting: Setting
-    method: str
-    results: RunResults | None
-    source: str = ""
-    competing: dict[str, str] = field(default_factory=dict)
-    values: dict[str, str] = field(default_factory=dict)
-    chosen: bool = True
-    state: str = "finished"
+    setting: Setting  # what it shares with those it is compared with
+    method: str  # name of its method, the same for all seeds and folds
+    results: RunResults | None  # its results; None if there are none
+    source: str = ""  # the sweep it is from; "" for a single run
+    competing: dict[str, str] = field(default_factory=dict)  # axes that name methods
+    values: dict[str, str] = field(default_factory=dict)  # of axes chosen on dev
+    chosen: bool = True  # whether these values are chosen
+    state: str = "finished"  # "finished", "unfinished", or how it failed
     error: str = ""
 
 
 @dataclass
 class NamedRuns:
-    """The runs of several folders with their names.
+    """The runs of several folders with their names."""
 
-    Attributes:
-        runs: The runs and trials: those of sweeps, then single ones.
-        sweeps: Folder and file of each sweep by its name, which is the source of its trials.
-        notes: What is missing, one sentence each.
-    """
-
-    runs: list[NamedRun] = field(default_factory=list)
+    runs: list[NamedRun] = field(default_factory=list)  # of sweeps, then single ones
+    # folder and file of each sweep by its name, which is the source of its trials
     sweeps: dict[str, tuple[SweepFolder, SweepFile]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is missing, one sentence each
 
     @property
     def chosen_axes(self) -> list[str]:
@@ -206,9 +182,8 @@ class NamedRuns:
 def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
     """Read sweeps and runs, and name the setting and the method of each run.
 
-    Runs are of one setting if the data set and the encoder have the same name and the same content,
-    as far as the runs have recorded it; different ones of one name get a part of their digest. In a
-    sweep, the data set and the encoder of a setting are what its axes say.
+    Of one setting are data sets and encoders of one name and content; different ones of one name
+    get a part of their digest. In a sweep they are what its axes say.
     """
     folders = [user_path(path, SweepError) for path in paths]
     resolved = [path.resolve() for path in folders]

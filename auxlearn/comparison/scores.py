@@ -33,17 +33,11 @@ _BLOCK = 2**21
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions of several runs for the same examples.
-
-    Attributes:
-        labels: Names of the classes.
-        truth: True classes, ``(examples,)``.
-        predicted: Predicted classes, ``(runs, examples)``.
-    """
+    """Predictions of several runs for the same examples."""
 
     labels: tuple[str, ...]
-    truth: np.ndarray
-    predicted: np.ndarray
+    truth: np.ndarray  # true classes, (examples,)
+    predicted: np.ndarray  # predicted classes, (runs, examples)
 
     @property
     def examples(self) -> int:
@@ -84,19 +78,12 @@ class Predictions:
 
 @dataclass(frozen=True)
 class LabelPredictions:
-    """Predictions of several runs for the same examples, whose labels are no single classes.
-
-    Attributes:
-        kind: Kind of the labels.
-        names: Names of the outputs.
-        truth: True labels.
-        sums: What the kind sums up of each run, ``(examples, numbers)``.
-    """
+    """Predictions of several runs for the same examples, whose labels are no single classes."""
 
     kind: Kind
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # names of the outputs
     truth: list[Any]
-    sums: list[np.ndarray]
+    sums: list[np.ndarray]  # what the kind sums up of each run, (examples, numbers)
 
     @property
     def examples(self) -> int:
@@ -192,11 +179,8 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
 def scores_and_covariance(
     found: Predictions | LabelPredictions, metric: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of each run, and the covariance of the scores over samples of examples.
-
-    The covariance is the jackknife's (Efron and Stein, 1981,
-    https://doi.org/10.1214/aos/1176345462). For the mean of independent examples, such as accuracy
-    and the mean absolute error, it is exactly its covariance.
+    """Return the score of each run, and the jackknife's covariance of the scores over samples of
+    examples (Efron and Stein, 1981, https://doi.org/10.1214/aos/1176345462); exact for means.
     """
     scores, without = found.without_each(metric)
     if found.examples < 2:

@@ -34,41 +34,26 @@ MINIMUM_SEEDS = 3
 
 @dataclass(frozen=True)
 class Column:
-    """Scores of all methods by one metric on one evaluation set.
+    """Scores of all methods by one metric on one evaluation set."""
 
-    Attributes:
-        scores: Score of each method by seed.
-        runs: Index of the run of each method and seed in ``covariance``.
-        covariance: Covariance of the scores of runs over samples of examples, ``(runs, runs)``.
-        examples: Number of examples.
-        sign: 1 if larger scores are better, -1 if smaller ones are.
-    """
-
-    scores: Mapping[str, Mapping[int, float]]
-    runs: Mapping[tuple[str, int], int]
-    covariance: np.ndarray
+    scores: Mapping[str, Mapping[int, float]]  # score of each method by seed
+    runs: Mapping[tuple[str, int], int]  # index of the run of each method and seed in covariance
+    covariance: np.ndarray  # of the scores of runs over samples of examples, (runs, runs)
     examples: int
-    sign: int = 1
+    sign: int = 1  # 1 if larger scores are better, -1 if smaller ones are
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Variance of a mean over seeds, or of a difference of two, by source.
+    """Variance of a mean over seeds, or of a difference of two, by source."""
 
-    Attributes:
-        seeds: Variance from the seeds, ``s**2 / n`` for the sample variance ``s**2`` over ``n``
-            seeds; 0 with fewer than two seeds.
-        examples: Variance from the sample of examples.
-        interaction: Part that both contain, because each seed errs on other examples.
-        free_seeds: Degrees of freedom of ``seeds``.
-        free_examples: Degrees of freedom of ``examples``.
-    """
-
+    # variance from the seeds, s**2 / n for the sample variance s**2 over n seeds; 0 with fewer than
+    # two seeds
     seeds: float
-    examples: float
-    interaction: float
-    free_seeds: float
-    free_examples: float
+    examples: float  # variance from the sample of examples
+    interaction: float  # part that both contain, because each seed errs on other examples
+    free_seeds: float  # degrees of freedom of seeds
+    free_examples: float  # degrees of freedom of examples
 
     @property
     def total(self) -> float:
@@ -96,35 +81,19 @@ class Noise:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two methods compared on the seeds that both have.
+    """Two methods compared on the seeds that both have."""
 
-    Attributes:
-        first: The method with the better mean.
-        second: The other method.
-        seeds: Number of seeds that both have.
-        difference: Mean over seeds of the score of ``first`` minus that of ``second``.
-        low: Lower end of the 95% interval of the difference, not corrected for other pairs;
-            NaN with fewer than :data:`MINIMUM_SEEDS` seeds.
-        high: Upper end.
-        beats: Probability that a run of ``first`` scores better than a run of ``second``: share of
-            all pairs of their runs, ties counted half.
-        p_seeds: p-value of the paired t-test over seeds.
-        p_both: p-value of the t-test over seeds and examples.
-        p: The larger one, corrected by Holm's method.
-        noise: Variance of the difference.
-    """
-
-    first: str
+    first: str  # the method with the better mean
     second: str
-    seeds: int
-    difference: float
-    low: float
+    seeds: int  # number of seeds that both have
+    difference: float  # mean over seeds of the score of first minus that of second
+    low: float  # of the 95% interval, not corrected for other pairs; NaN with few seeds
     high: float
-    beats: float
-    p_seeds: float
-    p_both: float
-    p: float
-    noise: Noise
+    beats: float  # share of pairs of their runs in which first is better, ties counted half
+    p_seeds: float  # p-value of the paired t-test over seeds
+    p_both: float  # p-value of the t-test over seeds and examples
+    p: float  # the larger one, corrected by Holm's method
+    noise: Noise  # variance of the difference
 
     @property
     def names(self) -> frozenset[str]:
@@ -164,9 +133,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Holm, S. (1979), "A simple sequentially rejective multiple test procedure",
     https://www.jstor.org/stable/4615733.
 
-    Examples:
-        >>> holm([0.25, 0.125, 0.5])
-        [0.5, 0.375, 0.5]
+    >>> holm([0.25, 0.125, 0.5])
+    [0.5, 0.375, 0.5]
     """
     corrected = [0.0] * len(p_values)
     highest = 0.0
@@ -177,10 +145,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare_methods(column: Column, against: str | None = None) -> list[Pair]:
-    """Compare every two methods, or every method with one of them.
-
-    The correction is for all pairs that are compared: of all methods the best is chosen by the same
-    scores, and testing it against the others alone would ignore that selection.
+    """Compare every two methods, or all with one. The correction is for all pairs: the best is
+    chosen by the same scores, and testing it against the others alone would ignore that selection.
     """
     chosen = itertools.combinations(column.scores, 2)
     pairs = [_compare_two(column, a, b) for a, b in chosen if against in (None, a, b)]
@@ -225,10 +191,8 @@ def make_pair(
 
 
 def noise_of(column: Column, factors: Mapping[str, float], seeds: Sequence[int]) -> Noise:
-    """Return the variance of a linear combination of methods, by source.
-
-    The variance of one seed over samples of examples is that of the examples plus the interaction;
-    the mean over n seeds has only an nth of the interaction. So the interaction follows from both.
+    """Return the variance of a linear combination of methods, by source. That of one seed over
+    examples includes the interaction, the mean over n seeds an nth of it: so it follows from both.
     """
     count = len(seeds)
     if not count:
@@ -276,23 +240,12 @@ Record = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Ranks:
-    """Methods ranked on several data sets.
-
-    Attributes:
-        datasets: Number of data sets.
-        ranks: Average rank of each method; 1 is the best, equal scores share their ranks.
-        p_friedman: p-value of Friedman's test that all methods are equal; NaN with fewer than
-            three methods.
-        critical_difference: Average ranks that differ by this much differ significantly by
-            Nemenyi's test; NaN with fewer than three methods.
-        p_nemenyi: p-value of Nemenyi's test of every two methods, ``(methods, methods)``.
-    """
+    """Methods ranked on several data sets."""
 
     datasets: int
-    ranks: Mapping[str, float]
-    p_friedman: float
-    critical_difference: float
-    p_nemenyi: np.ndarray
+    ranks: Mapping[str, float]  # average ranks; 1 is the best, equal scores share theirs
+    p_friedman: float  # that all methods are equal; NaN with fewer than three
+    critical_difference: float  # by which ranks differ significantly (Nemenyi); NaN likewise
 
 
 def rank_methods(scores: Mapping[str, Sequence[float]]) -> Ranks:
@@ -303,17 +256,14 @@ def rank_methods(scores: Mapping[str, Sequence[float]]) -> Ranks:
     methods, datasets = table.shape
     ranks = rankdata(-table, axis=0).mean(1)
     p_friedman = critical = math.nan
-    p_nemenyi = np.full((methods, methods), math.nan)
     if methods > 2 and datasets > 1:
         equal = (table == table[0]).all()
         p_friedman = 1.0 if equal else float(friedmanchisquare(*table).pvalue)
         # Differences of ranks have infinite degrees of freedom (Demšar, equation 5.1 and table 5).
         error = math.sqrt(methods * (methods + 1) / (12 * datasets))
         critical = float(studentized_range.ppf(1 - ALPHA, methods, np.inf)) * error
-        distances = np.abs(np.subtract.outer(ranks, ranks)) / error
-        p_nemenyi = np.asarray(studentized_range.sf(distances, methods, np.inf))
     by_name = dict(zip(scores, map(float, ranks), strict=True))
-    return Ranks(datasets, by_name, p_friedman, critical, p_nemenyi)
+    return Ranks(datasets, by_name, p_friedman, critical)
 
 
 def cliques(ranks: Ranks) -> list[tuple[str, ...]]:

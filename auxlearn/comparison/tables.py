@@ -29,15 +29,10 @@ BETTER, WORSE = "▲", "▼"
 
 @dataclass(frozen=True)
 class Layout:
-    """What tables look like.
+    """What tables look like."""
 
-    Attributes:
-        decimals: Of scores in percent, 0 to 6.
-        show: What to add to the scores, of :data:`SHOW`.
-    """
-
-    decimals: int = 1
-    show: tuple[str, ...] = ()
+    decimals: int = 1  # of scores in percent, 0 to 6
+    show: tuple[str, ...] = ()  # what to add to the scores, of SHOW
 
     def __post_init__(self) -> None:
         if not 0 <= self.decimals <= 6:
@@ -155,23 +150,14 @@ def column_title(column: MetricComparison) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A table of a comparison with what is said of it.
-
-    Attributes:
-        title: Its title.
-        grid: The table.
-        caption: What its numbers are, in one sentence; "" where the title says it.
-        notes: What a reader must know, one sentence each.
-        marks: What the marks in it mean; "" without any.
-        matrix: The same as a matrix of methods.
-    """
+    """A table of a comparison with what is said of it."""
 
     title: str
     grid: Grid
-    caption: str = ""
-    notes: Sequence[str] = ()
-    marks: str = ""
-    matrix: Grid | None = None
+    caption: str = ""  # what its numbers are, in one sentence; "" where the title says it
+    notes: Sequence[str] = ()  # what a reader must know, one sentence each
+    marks: str = ""  # what the marks in it mean; "" without any
+    matrix: Grid | None = None  # the same as a matrix of methods
 
     @property
     def line(self) -> str:

@@ -26,7 +26,7 @@ from auxlearn.evaluation.labelled import evaluate_labels
 from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions, to_model_labels
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
-from auxlearn.objectives.heads import outputs_of, words_of
+from auxlearn.objectives.base import outputs_of, words_of
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.record import Evaluation
 
@@ -40,20 +40,12 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class Classifier:
-    """The classifier that a run has exported.
+    """The classifier that a run has exported."""
 
-    Attributes:
-        model: The transformers classifier, in evaluation mode.
-        tokenizer: Its tokenizer, whose ``model_max_length`` is the run's ``max_length``.
-        device: Device of the model.
-        windowing: How longer texts are read, as in the run.
-        kind: Kind of the labels.
-    """
-
-    model: Any
-    tokenizer: Any
+    model: Any  # the transformers classifier, in evaluation mode
+    tokenizer: Any  # its tokenizer, whose model_max_length is the run's max_length
     device: torch.device
-    windowing: Windowing = HEAD
+    windowing: Windowing = HEAD  # how longer texts are read, as in the run
     kind: Kind = CLASSIFICATION
 
     @classmethod
@@ -93,14 +85,10 @@ class Classifier:
     def blocks(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield class probabilities of some of the texts at a time, which bounds the memory.
+        """Yield numbers of texts and their class probabilities, ``(n, classes)``, float64.
 
-        Texts are cut to the ``max_length`` of the run, and as in the run. The probabilities are
-        those of ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
-        Of texts in windows, the logits of the windows are pooled.
-
-        Yields:
-            Numbers of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
+        Texts are cut, or read in windows, as in the run. The probabilities are those of
+        ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
         """
         if not texts:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.metric_names import SURROGATE
-from auxlearn.core.processes import ALONE, Processes
+from auxlearn.core.processes import Processes
 from auxlearn.core.settings import Metric
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split, TextDataset
@@ -39,22 +39,12 @@ from auxlearn.results.record import MANY_LABELS, Evaluation, Scores
 def map_predictions(
     probabilities: np.ndarray, labels: LabelMap, decision: Literal["sum", "argmax"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Map class probabilities to probabilities of the labels of a set.
+    """Map class probabilities to those of the labels of a set, and to predicted labels.
 
     Several classes of the model may correspond to one label, as neutral and contradiction do to
-    the non-entailment of HANS. Their probabilities are summed. With ``sum`` the predicted label is
-    the most likely one by that sum; with ``argmax`` it is the label of the most likely class of the
-    model, as in McCoy et al. (2019, https://arxiv.org/abs/1902.01007). The two differ if, for
-    example, entailment has probability 0.4 and the other classes 0.3 each.
-
-    Args:
-        probabilities: Class probabilities of the model, ``(examples, classes)``.
-        labels: Label of the set for each class of the model.
-        decision: Rule of the predicted label.
-
-    Returns:
-        Probability of each label of the set, ``(examples, labels)``, and predicted labels,
-        ``(examples,)``.
+    the non-entailment of HANS: their probabilities are summed, and ``sum`` predicts the most likely
+    label by that sum; ``argmax`` that of the most likely class, as in McCoy et al. (2019,
+    https://arxiv.org/abs/1902.01007). Returns ``(examples, labels)`` and ``(examples,)``.
     """
     summed = np.zeros((len(probabilities), len(labels.label_names)))
     for number, target in enumerate(labels.targets):
@@ -81,28 +71,19 @@ def evaluate_ood(
 ) -> Evaluation:
     """Evaluate predictions on an out-of-distribution set.
 
-    Args:
-        ood: The set.
-        found: Predictions for its examples.
-        partner: Predicted labels of the examples paired with them, if the set has pairs. A pair is
-            right if both examples are: the contrast consistency of Gardner et al. (2020,
-            https://arxiv.org/abs/2004.02709).
-        seen: Which examples have a text that is in train, ``(examples,)``; ``None`` if unknown.
-        majority: The class of the model that is most frequent in train.
+    ``partner``: predicted labels of the examples paired with them. A pair is right if both are, the
+    contrast consistency of Gardner et al. (2020, https://arxiv.org/abs/2004.02709). ``seen``: which
+    examples have a text that is in train; ``majority``: the class most frequent there.
     """
     truth = true_labels(ood.split, ood)
     names = ood.labels.label_names
     evaluation = evaluate(
         found, truth, names, seen, majority=ood.labels.targets[majority], known=ood.labels.known
     )
-    subsets: dict[str, Scores] = {}
-    for column in ood.source.subsets or ():
-        values = np.asarray(ood.split.meta[column])
-        for value in sorted(set(ood.split.meta[column])):
-            members = values == value
-            subsets[f"{column}: {value}"] = score_predictions(
-                truth[members], found.predicted[members], names, per_class=False, confusion=False
-            )
+    brief: Any = {"per_class": False, "confusion": False}
+    subsets = subset_scores(
+        ood, lambda rows: score_predictions(truth[rows], found.predicted[rows], names, **brief)
+    )
     if partner is None or ood.partner is None:
         return replace(evaluation, subsets=subsets)
     other = true_labels(ood.partner, ood)
@@ -110,54 +91,74 @@ def evaluate_ood(
     return replace(
         evaluation,
         subsets=subsets,
-        partner=score_predictions(other, partner, names, per_class=False, confusion=False),
+        partner=score_predictions(other, partner, names, **brief),
         pair_accuracy=float(both.mean()),
     )
+
+
+def subset_scores(ood: OODSet, score: Callable[[np.ndarray], Scores]) -> dict[str, Scores]:
+    """Return the scores of the rows with each value of each column of subsets."""
+    columns = {name: ood.split.meta[name] for name in ood.source.subsets or ()}
+    return {
+        f"{name}: {value}": score(np.flatnonzero(np.asarray(values) == value))
+        for name, values in columns.items()
+        for value in sorted(set(values))
+    }
 
 
 #: Texts per forward pass without gradients.
 EVAL_BATCH = 128
 
 
-class Evaluator:
+@dataclass
+class RunEvaluator:
     """Evaluates the current weights of the encoder of a run.
 
     Of several processes each predicts some of the examples, and all have the same results.
     """
 
-    def __init__(
-        self,
-        encoder: SharedEncoder,
-        dataset: TextDataset,
-        ood_sets: Sequence[OODSet],
-        tokenize: Callable[[Split], TokenizedTexts],
-        compute: Compute,
-        predictions: Path,
-        count_unknown: bool = False,
-        processes: Processes = ALONE,
-    ) -> None:
-        self._encoder = encoder
-        self._dataset = dataset
-        self._ood_sets = ood_sets
-        self._tokenize = tokenize
-        self._compute = compute
-        self._predictions = predictions
-        self._count_unknown = count_unknown
-        self._processes = processes
-        # Dev is evaluated repeatedly, so it is tokenized once.
-        self._dev = dataset.splits["dev"]
-        self._dev_texts = tokenize(self._dev)
-        train_labels = dataset.splits["train"].labels or ()
-        self._majority = Counter(train_labels).most_common(1)[0][0]
+    encoder: SharedEncoder
+    dataset: TextDataset
+    ood_sets: Sequence[OODSet]
+    tokenize: Callable[[Split], TokenizedTexts]
+    compute: Compute
+    predictions: Path  # folder
+    processes: Processes
+
+    def __post_init__(self) -> None:
+        self.dev = self.dataset.splits["dev"]
+        self._dev_texts = self.tokenize(self.dev)  # dev is evaluated repeatedly
+
+    @cached_property
+    def _dev_seen(self) -> list[bool]:
+        return seen_in_train(self.dataset.splits["train"], self.dev)
+
+    def texts(self, split: Split) -> TokenizedTexts:
+        """Return the tokens of a split."""
+        return self._dev_texts if split is self.dev else self.tokenize(split)
+
+    def seen(self, split: Split) -> list[bool]:
+        """Return which examples of a split have a text that is in train."""
+        train = self.dataset.splits["train"]
+        return self._dev_seen if split is self.dev else seen_in_train(train, split)
+
+
+@dataclass
+class Evaluator(RunEvaluator):
+    """Evaluates single classes."""
+
+    count_unknown: bool
+
+    @cached_property
+    def _majority(self) -> int:
+        """The most frequent class of train."""
+        return Counter(self.dataset.splits["train"].labels or ()).most_common(1)[0][0]
 
     def dev_metrics(self, surrogate: Surrogate | None) -> dict[str, float]:
-        """Return accuracy, macro-F1 and loss on dev, by name.
-
-        The encoder must be in evaluation mode.
-        """
-        labels = to_model_labels(self._dev, self._names(self._dev))
-        found = self._predict(self._dev, labels)
-        evaluation = self._score(self._dev, found, labels)
+        """Return accuracy, macro-F1 and loss on dev; the encoder is in evaluation mode."""
+        labels = to_model_labels(self.dev, self._names(self.dev))
+        found = self._predict(self.dev, labels)
+        evaluation = self._score(self.dev, found, labels)
         metrics = {
             "accuracy": evaluation.all.accuracy,
             "macro_f1": evaluation.all.macro_f1,
@@ -169,7 +170,7 @@ class Evaluator:
 
     def _surrogate(self, found: Predictions, labels: np.ndarray, surrogate: Surrogate) -> float:
         """Return a surrogate on the examples whose label the model knows."""
-        classes = len(self._dataset.label_names)
+        classes = len(self.dataset.label_names)
         known = labels < classes
         if len(found.mass) > MANY_LABELS:
             return surrogate_from_sums(
@@ -179,21 +180,21 @@ class Evaluator:
 
     def dev_baseline(self, metric: Metric) -> float:
         """Return a metric on dev for always predicting the most frequent class of train."""
-        names = self._names(self._dev)
-        truth = to_model_labels(self._dev, names)
+        names = self._names(self.dev)
+        truth = to_model_labels(self.dev, names)
         constant = np.full(len(truth), self._majority)
         return score_predictions(truth, constant, names).metrics[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and every out-of-distribution set, and write the predictions."""
         evaluations = {}
-        with self._encoder.evaluating():
-            for name, split in (self._dataset.splits | self._dataset.ood).items():
+        with self.encoder.evaluating():
+            for name, split in (self.dataset.splits | self.dataset.ood).items():
                 foreign = set(split.label_names) - set(self._names(split))
                 if name == "train" or split.labels is None or foreign:
                     continue
                 evaluations[name] = self._evaluate(name, split)
-            for ood in self._ood_sets:
+            for ood in self.ood_sets:
                 evaluations[ood.source.name] = self._evaluate_ood(ood)
         return evaluations
 
@@ -201,19 +202,19 @@ class Evaluator:
         label_names = self._names(split)
         labels = to_model_labels(split, label_names)
         found = self._predict(split, labels)
-        write_classes(self._predictions / f"{name}.jsonl", found, labels, label_names)
+        write_classes(self.predictions / f"{name}.jsonl", found, labels, label_names)
         return self._score(split, found, labels)
 
     def _evaluate_ood(self, ood: OODSet) -> Evaluation:
         found = self._predict_ood(ood, ood.split)
         partner = None if ood.partner is None else self._predict_ood(ood, ood.partner).predicted
         write_classes(
-            self._predictions / f"{ood.source.name}.jsonl",
+            self.predictions / f"{ood.source.name}.jsonl",
             found,
             true_labels(ood.split, ood).tolist(),
             ood.labels.label_names,
         )
-        seen = seen_in_train(self._dataset.splits["train"], ood.split)
+        seen = self.seen(ood.split)
         return evaluate_ood(ood, found, partner, seen, self._majority)
 
     def _predict_ood(self, ood: OODSet, split: Split) -> Predictions:
@@ -225,7 +226,7 @@ class Evaluator:
         )
 
     def _predict(self, split: Split, labels: Sequence[int]) -> Predictions:
-        classes = len(self._dataset.label_names)
+        classes = len(self.dataset.label_names)
         unknown = len(self._names(split)) - classes
 
         def decide(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -241,31 +242,25 @@ class Evaluator:
 
     def _names(self, split: Split) -> tuple[str, ...]:
         """Return the classes of the model, then the labels of a split that it does not know."""
-        names = self._dataset.label_names
-        follows = self._count_unknown and split.label_names[: len(names)] == names
+        names = self.dataset.label_names
+        follows = self.count_unknown and split.label_names[: len(names)] == names
         return split.label_names if follows else names
 
     def _blocks(self, split: Split) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        texts = self._dev_texts if split is self._dev else self._tokenize(split)
-        classify, autocast = self._encoder.classify, self._compute.autocast
-        return probability_blocks(classify, texts, EVAL_BATCH, autocast, self._processes)
+        classify, texts = self.encoder.classify, self.texts(split)
+        return probability_blocks(
+            classify, texts, EVAL_BATCH, self.compute.autocast, self.processes
+        )
 
     def _score(self, split: Split, found: Predictions, labels: Sequence[int]) -> Evaluation:
         return evaluate(
             found,
             labels,
             self._names(split),
-            self._dev_seen if split is self._dev else self._seen(split),
+            self.seen(split),
             majority=self._majority,
-            known=len(self._dataset.label_names),
+            known=len(self.dataset.label_names),
         )
-
-    @cached_property
-    def _dev_seen(self) -> list[bool]:
-        return self._seen(self._dev)
-
-    def _seen(self, split: Split) -> list[bool]:
-        return seen_in_train(self._dataset.splits["train"], split)
 
 
 def write_classes(

@@ -228,9 +228,6 @@ def _label_maps(
 
 
 def _majority(results: RunResults) -> int:
-    """Return the class that the majority baseline of the run always predicts.
-
-    It is the one class with predictions in the baseline's confusion matrix.
-    """
+    """Return the class of the run's majority baseline: the one that has predictions in it."""
     _, predicted = next(iter(results.evaluations.values())).majority.class_counts()
     return max(predicted, key=lambda number: predicted[number])

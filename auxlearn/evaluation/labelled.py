@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from auxlearn.core.metric_names import SURROGATE
-from auxlearn.core.processes import ALONE, Processes
-from auxlearn.data.audit import seen_in_train
-from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet
-from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import Compute
-from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.evaluation.evaluator import RunEvaluator, subset_scores
 from auxlearn.kinds.base import Kind
-from auxlearn.objectives.heads import outputs_of, words_of
+from auxlearn.objectives.base import outputs_of, words_of
 from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import Evaluation, Scores
 
@@ -58,13 +53,12 @@ def with_subsets(
 ) -> Evaluation:
     """Add the scores of subsets and of paired examples; a pair is right if no label is wrong."""
     kind, truth, names = ood.split.kind, ood.split.labels or (), ood.split.label_names
-    subsets: dict[str, Scores] = {}
-    for column in ood.source.subsets or ():
-        values = ood.split.meta[column]
-        for value in sorted(set(values)):
-            rows = [row for row, one in enumerate(values) if one == value]
-            of: list[Any] = [[one[row] for row in rows] for one in (truth, predicted, outputs)]
-            subsets[f"{column}: {value}"] = score_labels(kind, of[0], of[1], of[2], names, False)
+
+    def score(rows: np.ndarray) -> Scores:
+        of: list[Any] = [[one[row] for row in rows] for one in (truth, predicted, outputs)]
+        return score_labels(kind, of[0], of[1], of[2], names, False)
+
+    subsets = subset_scores(ood, score)
     if partner is None or ood.partner is None:
         return replace(found, subsets=subsets)
     other = ood.partner.labels or ()
@@ -98,67 +92,54 @@ def score_labels(
     )
 
 
-class LabelEvaluator:
-    """Evaluates the current weights of the encoder of a run, as ``Evaluator`` does for classes."""
+@dataclass
+class LabelEvaluator(RunEvaluator):
+    """Evaluates labels of any kind but single classes."""
 
-    def __init__(
-        self,
-        encoder: SharedEncoder,
-        dataset: TextDataset,
-        ood_sets: Sequence[OODSet],
-        tokenize: Callable[[Split], TokenizedTexts],
-        compute: Compute,
-        predictions: Path,
-        choose_thresholds: bool = False,
-        processes: Processes = ALONE,
-    ) -> None:
-        self._encoder = encoder
-        self._kind = encoder.kind
-        self._dataset = dataset
-        self._ood_sets = ood_sets
-        self._tokenize = tokenize
-        self._compute = compute
-        self._predictions = predictions
-        self._choose = choose_thresholds
-        self._processes = processes
-        self._dev = dataset.splits["dev"]
-        self._dev_texts = tokenize(self._dev)
-        self._constant = self._kind.constant(dataset.splits["train"].labels or ())
+    choose_thresholds: bool  # on dev
+
+    @property
+    def _kind(self) -> Kind:
+        return self.encoder.kind
+
+    @cached_property
+    def _constant(self) -> Any:
+        """The constant prediction that is best for train."""
+        return self._kind.constant(self.dataset.splits["train"].labels or ())
 
     def dev_metrics(self, surrogate: str | None) -> dict[str, float]:
         """Return the metrics and the loss on dev, by name; the encoder is in evaluation mode."""
-        outputs = self._outputs(self._dev)
-        found = self._score(self._dev, self._decoded(outputs, self._thresholds(outputs)), outputs)
+        outputs = self._outputs(self.dev)
+        found = self._score(self.dev, self._decoded(outputs, self._thresholds(outputs)), outputs)
         metrics = found.all.metrics | {"loss": found.loss}
         if surrogate is not None:
             metrics[SURROGATE] = self._kind.mean_loss(
-                self._truth(self._dev), outputs, len(self._dataset.label_names), surrogate
+                self._truth(self.dev), outputs, len(self.dataset.label_names), surrogate
             )
         return metrics
 
     def dev_baseline(self, metric: str) -> float:
         """Return a metric on dev for the constant prediction that is best for train."""
-        truth = self._truth(self._dev)
+        truth = self._truth(self.dev)
         constant = [self._kind.repeated(self._constant, label) for label in truth]
-        return self._kind.scores(truth, constant, None, self._dataset.label_names)[metric]
+        return self._kind.scores(truth, constant, None, self.dataset.label_names)[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
-        """Evaluate dev, test and further sets, and write the predictions.
-
-        The exported configuration gets the constant prediction, and thresholds chosen on dev.
+        """Evaluate dev, test and further sets, and write the predictions; the exported
+        configuration gets the constant prediction, and thresholds chosen on dev.
         """
         evaluations = {}
-        with self._encoder.evaluating():
-            thresholds = self._thresholds(self._outputs(self._dev))
+        with self.encoder.evaluating():
+            thresholds = self._thresholds(self._outputs(self.dev))
             for name, split in self._labelled():
                 evaluations[name], *_ = self._evaluate(name, split, thresholds)
-            for ood in self._ood_sets:
+            for ood in self.ood_sets:
                 name = ood.source.name
                 found, said, outputs = self._evaluate(name, ood.split, thresholds)
                 paired = self._outputs(ood.partner) if ood.partner else None
                 partner = None if paired is None else self._decoded(paired, thresholds)
                 evaluations[name] = with_subsets(found, ood, said, outputs, partner)
-        config = self._encoder.config
+        config = self.encoder.config
         config.constant_prediction = self._constant
         if thresholds is not None:
             config.thresholds = thresholds.tolist()
@@ -170,10 +151,10 @@ class LabelEvaluator:
         self, name: str, split: Split, thresholds: np.ndarray | None
     ) -> tuple[Evaluation, list[Any], list[np.ndarray]]:
         """Evaluate a set and write its predictions; return them and the outputs as well."""
-        outputs, names = self._outputs(split), self._dataset.label_names
+        outputs, names = self._outputs(split), self.dataset.label_names
         predicted = self._decoded(outputs, thresholds)
         write_predictions(
-            self._predictions / f"{name}.jsonl",
+            self.predictions / f"{name}.jsonl",
             [self._kind.written(label, names) for label in self._truth(split)],
             [self._kind.written(label, names) for label in predicted],
             map(self._kind.line, outputs),
@@ -184,8 +165,8 @@ class LabelEvaluator:
         return [self._kind.decode(output, thresholds) for output in outputs]
 
     def _labelled(self) -> Iterator[tuple[str, Split]]:
-        for name, split in (self._dataset.splits | self._dataset.ood).items():
-            same = split.label_names == self._dataset.label_names
+        for name, split in (self.dataset.splits | self.dataset.ood).items():
+            same = split.label_names == self.dataset.label_names
             if name != "train" and split.labels is not None and same:
                 yield name, split
 
@@ -194,20 +175,19 @@ class LabelEvaluator:
         return split.labels
 
     def _thresholds(self, outputs: Sequence[np.ndarray]) -> np.ndarray | None:
-        if not self._choose:
+        if not self.choose_thresholds:
             return None
-        return self._kind.best_thresholds(self._truth(self._dev), outputs)
+        return self._kind.best_thresholds(self._truth(self.dev), outputs)
 
     def _outputs(self, split: Split) -> list[np.ndarray]:
-        texts = self._dev_texts if split is self._dev else self._tokenize(split)
         return outputs_of(
             self._kind,
-            self._encoder.classify,
-            texts,
+            self.encoder.classify,
+            self.texts(split),
             words_of(self._kind, split.texts),
             self._constant,
-            self._compute.autocast,
-            self._processes,
+            self.compute.autocast,
+            self.processes,
         )
 
     def _score(
@@ -218,14 +198,7 @@ class LabelEvaluator:
             self._truth(split),
             predicted,
             outputs,
-            self._dataset.label_names,
-            seen=self._dev_seen if split is self._dev else self._seen(split),
+            self.dataset.label_names,
+            seen=self.seen(split),
             constant=self._constant,
         )
-
-    @cached_property
-    def _dev_seen(self) -> list[bool]:
-        return self._seen(self._dev)
-
-    def _seen(self, split: Split) -> list[bool]:
-        return seen_in_train(self._dataset.splits["train"], split)

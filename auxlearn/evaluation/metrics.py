@@ -35,12 +35,10 @@ def probability_blocks(
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     processes: Processes = ALONE,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield class probabilities of some of the texts at a time, which bounds the memory.
+    """Yield numbers of texts and their class probabilities, ``(n, classes)``, float64.
 
-    Several processes divide the batches among them, and each gets all probabilities.
-
-    Yields:
-        Indices of texts, ``(n,)``, and their class probabilities, ``(n, classes)``, float64.
+    They are those of some texts at a time, which bounds the memory. Several processes divide the
+    batches among them, and each gets all probabilities.
     """
     chunks: list[Tensor] = []
     order: list[Tensor] = []
@@ -76,23 +74,13 @@ def _block(
 
 @dataclass(frozen=True)
 class Predictions:
-    """What is kept of the predictions for a set.
+    """What is kept of the predictions for a set."""
 
-    Attributes:
-        predicted: Predicted classes, ``(examples,)``.
-        of_truth: Probability of the true class, ``(examples,)``.
-        top: The most likely classes, ``(examples, kept)``: all of them in their order, or with more
-            than ``MANY_LABELS`` classes the :data:`TOP_CLASSES` most likely ones, best first.
-        probabilities: Their probabilities, ``(examples, kept)``.
-        mass: Sum of the probabilities of each class over the examples whose label the model knows,
-            ``(classes,)``.
-    """
-
-    predicted: np.ndarray
-    of_truth: np.ndarray
-    top: np.ndarray
-    probabilities: np.ndarray
-    mass: np.ndarray
+    predicted: np.ndarray  # predicted classes, (examples,)
+    of_truth: np.ndarray  # probability of the true class, (examples,)
+    top: np.ndarray  # classes, (examples, kept): all, or of many the likeliest, best first
+    probabilities: np.ndarray  # their probabilities, (examples, kept)
+    mass: np.ndarray  # sums by class over the examples whose label is known, (classes,)
 
 
 def reduce_predictions(
@@ -102,15 +90,10 @@ def reduce_predictions(
     decide: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
     known: int | None = None,
 ) -> Predictions:
-    """Gather predictions from blocks of probabilities.
+    """Gather predictions from blocks of probabilities, as :func:`probability_blocks` yields them.
 
-    Args:
-        blocks: As from :func:`probability_blocks`.
-        labels: True classes, ``(examples,)``.
-        classes: Number of classes.
-        decide: Maps a block of probabilities to those of other classes and predicted classes; by
-            default the classes are the model's, and the most likely one is predicted.
-        known: Number of the classes that the model can predict, which come first; by default all.
+    ``decide`` maps a block to probabilities of other classes and predicted ones; by default the
+    most likely class is predicted. ``known``: number of the classes that the model can predict.
     """
     truth = np.asarray(labels)
     knows = truth < (classes if known is None else known)
@@ -152,17 +135,11 @@ def score_predictions(
 ) -> Scores:
     """Return the scores of predicted classes, those of scikit-learn to the last digit.
 
-    Args:
-        labels: True classes, ``(examples,)``.
-        predicted: Predicted classes, ``(examples,)``.
-        label_names: Names of all classes, in order.
-        per_class: Whether to include the scores by class if there are many classes.
-        confusion: Whether to include the confusion matrix if there are many classes.
+    With many classes, scores by class and confusions are included only if they are asked for.
 
-    Examples:
-        >>> scores = score_predictions([0, 0, 1, 1], np.array([0, 0, 1, 0]), ["no", "yes"])
-        >>> scores.accuracy, scores.confusion
-        (0.75, [[2, 0], [1, 1]])
+    >>> scores = score_predictions([0, 0, 1, 1], np.array([0, 0, 1, 0]), ["no", "yes"])
+    >>> scores.accuracy, scores.confusion
+    (0.75, [[2, 0], [1, 1]])
     """
     truth, count = np.asarray(labels, dtype=np.int64), len(label_names)
     every = max(count, int(truth.max(initial=-1)) + 1)
@@ -226,23 +203,11 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate predictions on all examples of a set, and on those whose text is not in train.
 
-    A model has a class for each label of train and for no other one, because a class that is never
-    trained would only take probability from the others. Labels that it does not know are classes
-    of the metrics all the same: their examples are wrong in accuracy, and each of these labels has
-    an F1 of 0 in macro-F1, as in ``f1_score(..., average="macro", zero_division=0)`` of
-    scikit-learn with the default ``labels``: those that occur in the truth or the predictions. The
-    loss is the mean over the other examples, because the model gives these no probability.
-
-    Args:
-        found: The predictions.
-        labels: True classes, ``(examples,)``.
-        label_names: Names of all classes, in order.
-        seen: Which examples have a text that is in train, ``(examples,)``; ``None`` if unknown.
-        majority: The most frequent class of train.
-        known: Number of the classes that the model can predict, which come first; by default all.
-
-    Raises:
-        DataError: The model knows none of the labels.
+    A model has a class for each label of train and for no other one. Labels that it does not know
+    are classes of the metrics all the same: their examples are wrong in accuracy, and each has an
+    F1 of 0 in macro-F1, as in scikit-learn with ``zero_division=0``. The loss is the mean over the
+    other examples. ``majority`` is the most frequent class of train, ``known`` the number of
+    classes that the model can predict, which come first.
     """
     truth, predicted = np.asarray(labels), found.predicted
     knows = truth < (len(label_names) if known is None else known)
@@ -285,15 +250,10 @@ Surrogate = Metric | Literal["cross_entropy"]
 
 
 def smooth_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Return the expected accuracy of classes drawn from the predicted probabilities.
+    """Return the mean probability of the labels: the expected accuracy of classes drawn by them.
 
-    It is the mean of :math:`p_{ny}` over examples n with the class y. If every probability is 0 or
-    1, it equals the accuracy. Its gradient by the logits is bounded by 1/4 for each example, and
-    vanishes for an example that is certain, rightly or wrongly.
-
-    Args:
-        logits: ``(examples, classes)``.
-        labels: ``(examples,)``; on the CPU, which avoids a synchronisation with the GPU.
+    If every probability is 0 or 1, it equals the accuracy. Its gradient by the logits is bounded by
+    1/4 for each example, and vanishes for an example that is certain, rightly or wrongly.
     """
     truth = upload(labels, logits.device)
     return logits.softmax(-1).gather(-1, truth[:, None]).mean()
@@ -307,10 +267,6 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
     :math:`F1_c = 2 \sum_n p_{nc} y_{nc} / (\sum_n p_{nc} + \sum_n y_{nc})`. If every probability
     is 0 or 1, the mean equals macro-F1 over the classes that occur in the labels. Classes absent
     from ``labels`` are left out of the mean, as a batch has no information on their recall.
-
-    Args:
-        logits: ``(examples, classes)``.
-        labels: ``(examples,)``; on the CPU, which avoids a synchronisation with the GPU.
     """
     probabilities = logits.softmax(-1)
     present = upload(labels.unique(), logits.device)
@@ -322,12 +278,9 @@ def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def surrogate_loss(logits: Tensor, labels: Tensor, surrogate: Surrogate) -> Tensor:
-    """Return the surrogate of a metric as a loss: one minus smooth accuracy or smooth macro-F1.
+    """Return one minus smooth accuracy or smooth macro-F1, or the cross-entropy.
 
-    Args:
-        logits: ``(examples, classes)``.
-        labels: ``(examples,)``, on the CPU.
-        surrogate: The metric, or ``cross_entropy`` for the cross-entropy.
+    ``logits`` are ``(examples, classes)``; ``labels`` ``(examples,)``, on the CPU.
     """
     if surrogate == "macro_f1":
         return 1 - smooth_macro_f1(logits, labels)
@@ -352,11 +305,7 @@ def surrogate_from_sums(
 ) -> float:
     """Return :func:`surrogate_metric` without the whole matrix of probabilities.
 
-    Args:
-        of_truth: Probability of the true class, ``(examples,)``.
-        mass: Sum of the probabilities of each class, ``(classes,)``.
-        labels: True classes, ``(examples,)``.
-        surrogate: As of :func:`surrogate_loss`.
+    ``of_truth`` is the probability of each true class, ``mass`` the sum of those of each class.
     """
     if surrogate == "cross_entropy":
         return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())

@@ -35,25 +35,14 @@ RANGE = (-6.0, 4.0)
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of paired differences, positive where the second model is better.
-
-    Attributes:
-        mean: The mean over the examples.
-        error: Its standard error.
-    """
+    """Mean of paired differences, positive where the second model is better."""
 
     mean: float
     error: float
 
 
 def log_losses(probabilities: np.ndarray, labels: np.ndarray, beta: float) -> np.ndarray:
-    """Return the log loss of each example at an inverse temperature, in nats, ``(examples,)``.
-
-    Args:
-        probabilities: ``(examples, classes)``.
-        labels: True classes, ``(examples,)``.
-        beta: Inverse temperature; 1 leaves the probabilities as they are.
-    """
+    """Return the log loss of each example at an inverse temperature, in nats, ``(examples,)``."""
     logits = beta * np.log(np.maximum(probabilities, LEAST))
     top = logits.max(1)
     total = top + np.log(np.exp(logits - top[:, None]).sum(1))
@@ -73,12 +62,7 @@ def fitted_beta(probabilities: np.ndarray, labels: np.ndarray) -> float:
 def calibrated_log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the log loss of each example after cross-fitted temperature scaling, in nats.
 
-    The halves alternate within each class, so that both have examples of every class that occurs
-    twice.
-
-    Args:
-        probabilities: ``(examples, classes)``.
-        labels: True classes, ``(examples,)``.
+    The halves alternate within each class, so that both have examples of each that occurs twice.
     """
     order = np.argsort(labels, kind="stable")
     half = np.empty(len(labels), dtype=int)
@@ -100,13 +84,7 @@ def example_weights(labels: np.ndarray, balanced: bool) -> np.ndarray:
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray) -> Difference:
-    """Return the mean of ``first - second`` with its standard error.
-
-    Args:
-        first: Losses of the first model, ``(examples,)``.
-        second: Losses of the second on the same examples.
-        weights: Of the examples, with mean 1.
-    """
+    """Return the weighted mean of ``first - second`` with its error; weights have mean 1."""
     values = weights * (first - second)
     count = len(values)
     error = values.std(ddof=1) / np.sqrt(count) if count > 1 else np.inf
@@ -115,18 +93,11 @@ def paired_difference(first: np.ndarray, second: np.ndarray, weights: np.ndarray
 
 @dataclass(frozen=True)
 class ExampleLosses:
-    """Losses of a run on the dev examples whose label the model knows.
-
-    Attributes:
-        labels: True classes.
-        losses: Calibrated log losses; with very many classes, of which not all probabilities are
-            stored, 1 for a wrong prediction.
-        wrong: 1 for a wrong prediction.
-    """
+    """Losses of a run on the dev examples whose label the model knows."""
 
     labels: np.ndarray
-    losses: np.ndarray
-    wrong: np.ndarray
+    losses: np.ndarray  # calibrated log losses; of very many classes, 1 for a wrong one
+    wrong: np.ndarray  # 1 for a wrong prediction
 
     @classmethod
     def of(cls, path: Path, results: RunResults) -> ExampleLosses:

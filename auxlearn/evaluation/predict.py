@@ -45,21 +45,13 @@ PROBABILITY = "probability_"
 
 @dataclass(frozen=True)
 class TextSource:
-    """Texts to classify.
-
-    Attributes:
-        table: The texts as a table.
-        path: The file that they come from, if it is a table.
-        frame: The DataFrame that they come from.
-        text_column: Column of the texts, where the source itself names it.
-        text_pair_column: Column of the second texts, likewise.
-    """
+    """Texts to classify."""
 
     table: Table
-    path: Path | None = None
-    frame: Any = None
-    text_column: str | None = None
-    text_pair_column: str | None = None
+    path: Path | None = None  # the file that they come from, if it is a table
+    frame: Any = None  # the DataFrame that they come from
+    text_column: str | None = None  # column of the texts, where the source itself names it
+    text_pair_column: str | None = None  # column of the second texts, likewise
 
     def to_frame(self, table: Table) -> pandas.DataFrame:
         """Return a table with predictions as a DataFrame, with the index of the source."""

@@ -53,15 +53,10 @@ class PrimaryLoss(Objective):
         """Return the mean loss over the examples of a labelled mini-batch, a scalar.
 
         With gradient accumulation the losses of micro-batches are weighted by their numbers of
-        examples.
-
-        Args:
-            encoder: The shared encoder with its current parameters;
-                ``encoder.classify(batch)`` returns the class logits.
-            batch: The examples, on the CPU: ``batch.labels`` are their classes, ``batch.indices``
-                their numbers among the training examples, whose text is ``context.split.texts``.
-                A task that changes the primary batch, such as ``mask_tuning``, has changed it.
-            generator: Source of all randomness of this step except dropout, on the CPU.
+        examples. ``encoder.classify(batch)`` returns the class logits; ``batch.labels`` are the
+        classes, ``batch.indices`` numbers of training examples, with ``context.split.texts``. A
+        task that changes the primary batch, such as ``mask_tuning``, has changed it. See
+        :meth:`Objective.loss <auxlearn.objectives.base.Objective.loss>` for the parameters.
         """
 
 
@@ -92,12 +87,7 @@ class ClassWeightedLoss(PrimaryLoss):
         self.class_weights = chosen_class_weights(self.options, context)
 
     def weighted_mean(self, losses: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean of the losses, each times the weight of its gold class; a scalar.
-
-        Args:
-            losses: Loss of each example, ``(batch,)``.
-            labels: Gold classes, ``(batch,)``.
-        """
+        """Return the mean of the losses, each times the weight of its gold class; a scalar."""
         return (
             losses if self.class_weights is None else self.class_weights[labels] * losses
         ).mean()
@@ -166,10 +156,8 @@ def jensen_shannon(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def reversed_jensen_shannon(log_p: Tensor, log_q: Tensor) -> Tensor:
-    """Return (KL(m || p) + KL(m || q)) / 2 of each example, m = (p + q) / 2, ``(batch,)``.
-
-    The released code of Cutoff and HiddenCut computes this under the name of the Jensen-Shannon
-    divergence. Unlike that, it is unbounded.
+    """Return (KL(m || p) + KL(m || q)) / 2 of each example, m = (p + q) / 2: what the released code
+    of Cutoff and HiddenCut calls the Jensen-Shannon divergence; it is unbounded.
     """
     log_m = _log_mean(log_p, log_q)
     return (kl_divergence(log_m, log_p) + kl_divergence(log_m, log_q)) / 2

@@ -45,8 +45,7 @@ TOLERANCE = 1e-3
 def read_probabilities(path: Path, split: Split) -> np.ndarray:
     """Read a probability of each class for each training example, ``(examples, classes)``.
 
-    The table has one row per training example, in their order, and one column per class, named
-    after it. A column ``text`` is compared with the training texts; other columns are ignored.
+    A column ``text`` is compared with the training texts; further columns are ignored.
     """
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{path} is not a table: use one of {', '.join(FORMATS)}")
@@ -149,15 +148,10 @@ class BiasOptions(Settings):
 
 @dataclass(frozen=True)
 class Scores:
-    """Class probabilities of the training examples by a model.
+    """Class probabilities of the training examples by a model."""
 
-    Attributes:
-        probabilities: ``(examples, classes)``, float64; at least about :data:`FLOOR`, with sum 1.
-        accuracy: Share of the examples whose class it finds most probable.
-    """
-
-    probabilities: Tensor
-    accuracy: float
+    probabilities: Tensor  # (examples, classes), float64; at least about FLOOR, with sum 1
+    accuracy: float  # share of the examples whose class it finds most probable
 
 
 def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
@@ -200,10 +194,7 @@ def file_scores(context: ObjectiveContext, path: Path, role: str) -> Scores:
 
 
 def teacher_scores(context: ObjectiveContext, settings: FineTuning, folds: int) -> Scores:
-    """Return the class probabilities of the training examples by the run's encoder, cross-fitted.
-
-    The encoder is fine-tuned for each fold, and is as it was afterwards.
-    """
+    """Return the probabilities by the run's encoder, fine-tuned for each fold and put back."""
     return _encoder_scores(context, "teacher", folds, settings, context.encoder)
 
 
@@ -273,9 +264,8 @@ def cross_fitted(
 ) -> Scores:
     """Return cross-fitted class probabilities of the training examples, cached on disk.
 
-    ``depends`` is what the probabilities depend on beside examples, folds and seed, for the cache
-    key; ``make`` returns what fits and scores, and is called only if they are not in the cache.
-    Examples with equal ``keys``, by default texts, are in one fold.
+    ``depends`` is what they depend on beside examples, folds and seed, for the cache key. Examples
+    with equal ``keys``, by default texts, are in one fold.
     """
     split = context.split
     labels = _labels(split)

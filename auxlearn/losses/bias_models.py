@@ -57,12 +57,9 @@ MAX_NGRAMS = 50_000
 def overlap_features(first: str, second: str) -> tuple[float, float, float, float]:
     """Return how much of the second text of a pair, such as a hypothesis, occurs in the first.
 
-    Words are compared in lower case; punctuation marks are words.
-
-    Returns:
-        Whether the second text is a contiguous part of the first; whether all of its words occur in
-        it; the share of its words that do; the logarithm of the number of words by which it is
-        shorter, at least one.
+    Whether it is a contiguous part of the first; whether all of its words (and punctuation marks,
+    in lower case) occur in it; the share of them that do; the logarithm of the number of words by
+    which it is shorter, at least one.
     """
     one, other = (re.findall(TOKEN, text.lower()) for text in (first, second))
     known = set(one)
@@ -80,11 +77,7 @@ def overlap_features(first: str, second: str) -> tuple[float, float, float, floa
 def overlap_fit(
     texts: Sequence[str], pairs: Sequence[str], labels: Sequence[int], classes: int
 ) -> Fit:
-    """Return what fits a logistic regression on the overlap features.
-
-    The released model joins neutral and contradiction and gives both classes the same weight;
-    here it has all classes, weighted as they occur.
-    """
+    """Return what fits a logistic regression on the overlap features, for all classes."""
     features = np.array([overlap_features(*pair) for pair in zip(texts, pairs, strict=True)])
 
     def fit(fold: int, train: list[int], held: list[int]) -> np.ndarray:
@@ -133,17 +126,11 @@ MAX_GRAD_NORM = 1.0
 
 @dataclass(frozen=True)
 class FineTuning:
-    """How an encoder is fine-tuned.
-
-    Attributes:
-        epochs: Number of epochs.
-        learning_rate: Peak learning rate.
-        examples: Largest number of training examples, drawn at random; ``None`` for all.
-    """
+    """How an encoder is fine-tuned."""
 
     epochs: int
     learning_rate: float
-    examples: int | None = None
+    examples: int | None = None  # at most so many, drawn at random; None for all
 
 
 def encoder_fit(
@@ -154,11 +141,7 @@ def encoder_fit(
     title: str,
     progress: ProgressBar,
 ) -> Fit:
-    """Return what fine-tunes an encoder and scores with it, in single precision.
-
-    The encoder is as it was after every call. ``seed`` is that of batches, dropout and the choice
-    of examples; a progress bar is shown for each fold.
-    """
+    """Return what fine-tunes an encoder and scores with it; the encoder stays as it is."""
 
     def fit(fold: int, train: list[int], held: list[int]) -> np.ndarray:
         chosen = torch.tensor(train)

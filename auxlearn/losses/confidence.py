@@ -30,8 +30,6 @@ from auxlearn.objectives.context import ObjectiveContext, SideValues
 
 
 class ConfidenceOptions(BiasOptions):
-    """Settings of confidence regularisation."""
-
     teacher: str = Field(
         "cross_fit",
         description="Teacher: cross_fit (the run's encoder, fine-tuned on the other folds), or a "

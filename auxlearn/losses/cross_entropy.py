@@ -11,14 +11,11 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.choose import CLASSIFICATION, KINDS, require
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
-from auxlearn.objectives.base import labels_of
+from auxlearn.objectives.base import labels_of, targets_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.heads import targets_of
 
 
 class CrossEntropyOptions(ClassWeightOptions):
-    """Settings of the cross-entropy."""
-
     label_smoothing: float = Field(
         0.0,
         ge=0,
@@ -36,12 +33,8 @@ class CrossEntropy(ClassWeightedLoss):
     numbers.
 
     Label smoothing is that of Szegedy et al. 2016, `Rethinking the Inception Architecture
-    <https://arxiv.org/abs/1512.00567>`_, section 7. ``balanced`` class weights are those of
-    scikit-learn: examples / (classes * examples of the class).
-
-    The loss is the mean over the examples of weight times loss. torch's own weighted mean divides
-    by the sum of the weights instead, which gives an example another weight in each batch and
-    another one with gradient accumulation.
+    <https://arxiv.org/abs/1512.00567>`_, section 7; class weights are those of
+    :class:`~auxlearn.losses.base.ClassWeightedLoss`.
     """
 
     Options = CrossEntropyOptions

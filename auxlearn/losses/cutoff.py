@@ -49,11 +49,7 @@ class CutoffLoss(PrimaryLoss):
     compilable = False
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Check that the encoder is supported.
-
-        Raises:
-            ConfigError: It is not.
-        """
+        """Check that the encoder is supported."""
         try:
             check_cuttable(context.encoder)
         except EncoderError as error:
@@ -87,11 +83,7 @@ def cutoff_loss(
     divergence_weight: float,
     divergence: Divergence,
 ) -> Tensor:
-    """Return the mean loss over the examples, a scalar in nats.
-
-    ``divergence`` ``js``: (KL(p || m) + KL(p_cut || m)) / 2; ``released``: (KL(m || p) + KL(m ||
-    p_cut)) / 2; m is the mean of both.
-    """
+    """Return the mean loss over the examples, a scalar in nats."""
     log_p, log_cut = logits.log_softmax(-1), cut_logits.log_softmax(-1)
     diverge = jensen_shannon if divergence == "js" else reversed_jensen_shannon
     return (

@@ -19,8 +19,6 @@ from auxlearn.objectives.base import labels_of
 
 
 class DebiasedFocalOptions(BiasOptions):
-    """Settings of the debiased focal loss."""
-
     gamma: float = Field(
         2.0,
         ge=0,

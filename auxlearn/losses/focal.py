@@ -17,8 +17,6 @@ from auxlearn.objectives.base import labels_of
 
 
 class FocalOptions(ClassWeightOptions):
-    """Settings of the focal loss."""
-
     gamma: float = Field(
         2.0,
         ge=0,

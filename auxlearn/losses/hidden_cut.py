@@ -20,8 +20,6 @@ from auxlearn.losses.cutoff import CutoffLoss, CutoffOptions, share_of_lengths, 
 
 
 class HiddenCutOptions(CutoffOptions):
-    """Settings of HiddenCut."""
-
     candidates: float = Field(
         0.4,
         gt=0,
@@ -74,8 +72,7 @@ def attended_spans(
     """Return a span of each text that begins at one of its most attended tokens.
 
     ``received`` is the attention that each token receives, ``(batch, length)``. The span has
-    ``share`` of the tokens of a text, and may begin at ``candidates`` of them, both rounded down,
-    but at least one.
+    ``share`` of the tokens, and may begin at ``candidates`` of them, rounded down, at least one.
     """
     cut = share_of_lengths(batch, share).clamp_min(1)
     count = share_of_lengths(batch, candidates).clamp_min(1)

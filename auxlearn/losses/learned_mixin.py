@@ -19,8 +19,6 @@ from auxlearn.objectives.context import ObjectiveContext
 
 
 class LearnedMixinOptions(BiasOptions):
-    """Settings of Learned-Mixin."""
-
     entropy_penalty: float = Field(
         0.0,
         ge=0,

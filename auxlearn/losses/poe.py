@@ -19,8 +19,6 @@ from auxlearn.objectives.base import labels_of
 
 
 class PoEOptions(BiasOptions):
-    """Settings of the product of experts."""
-
     strength: float = Field(
         1.0, ge=0, description="Exponent of the bias model's probabilities; 0 is cross-entropy."
     )

@@ -19,8 +19,6 @@ from auxlearn.objectives.base import labels_of
 
 
 class RDropOptions(Settings):
-    """Settings of R-Drop."""
-
     weight: float = Field(
         1.0,
         ge=0,

@@ -39,37 +39,21 @@ from auxlearn.training.setup import Materials, build_weighting, prepare_task
 
 @dataclass(frozen=True)
 class MaskReport:
-    """What masking tasks mask.
-
-    Attributes:
-        dataset: Name of the data set.
-        encoder: Name of the encoder.
-        examples: Number of training texts that were inspected.
-        tokens: Number of their maskable tokens.
-        draws: Draws over which the masks of a task were counted; ``None`` for exact probabilities.
-        spreads: How far each task is from random masking.
-        agreements: How much every two tasks on the same texts agree.
-        tagger: Name of the part-of-speech tagger; ``None`` without one.
-        parts_of_speech: Groups by part of speech; empty without a tagger.
-        frequencies: Groups by frequency.
-        token_groups: One group for each token of the vocabulary.
-        texts: Texts to show.
-        notes: What was left out, and why.
-    """
+    """What masking tasks mask."""
 
     dataset: str
     encoder: str
-    examples: int
-    tokens: int
-    draws: dict[str, int | None]
-    spreads: dict[str, Spread]
-    agreements: list[Agreement]
-    tagger: str | None
-    parts_of_speech: list[Group]
-    frequencies: list[Group]
-    token_groups: list[Group]
+    examples: int  # number of training texts that were inspected
+    tokens: int  # number of their maskable tokens
+    draws: dict[str, int | None]  # that masks were counted over; None for exact probabilities
+    spreads: dict[str, Spread]  # how far each task is from random masking
+    agreements: list[Agreement]  # how much every two tasks on the same texts agree
+    tagger: str | None  # name of the part-of-speech tagger; None without one
+    parts_of_speech: list[Group]  # groups by part of speech; empty without a tagger
+    frequencies: list[Group]  # groups by frequency
+    token_groups: list[Group]  # one group for each token of the vocabulary
     texts: list[ShownText]
-    notes: list[str]
+    notes: list[str]  # what was left out, and why
 
     def sentences(self) -> list[str]:
         """Return what the numbers say of each task, one sentence each."""
@@ -109,11 +93,7 @@ def inspect_masks(
     texts: Annotated[int, Field(ge=0)] = 8,
     reporter: Reporter,
 ) -> MaskReport:
-    """Return what the auxiliary tasks of a configuration mask in its training texts.
-
-    The tasks are prepared as a run of the configuration prepares them; pseudo-likelihoods are read
-    from the same cache and written to it.
-    """
+    """Return what the tasks of a configuration mask in its training texts."""
     config = with_found_kind(config, None)
     if not config.aux:
         raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")

@@ -45,26 +45,17 @@ BATCH_SIZE = 64
 
 @dataclass(frozen=True)
 class Diversity:
-    """How much perturbed texts differ from the originals.
-
-    Attributes:
-        texts: Number of perturbed texts.
-        masked: Number of masked tokens.
-        same: Share of the masked tokens that were predicted correctly.
-        other: Share that was replaced by another token.
-        unknown: Share that was replaced by the unknown token.
-        changed_texts: Share of the texts in which at least one token changed.
-        pos_agreement: Share of the changed tokens whose word has the same part of speech as
-            before (the first two letters of its tag: all nouns are one class, all verbs another);
-            ``None`` without a tagger, or if no token changed.
-    """
+    """How much perturbed texts differ from the originals."""
 
     texts: int
     masked: int
-    same: float
-    other: float
-    unknown: float
-    changed_texts: float
+    same: float  # share of the masked tokens that were predicted correctly
+    other: float  # share that was replaced by another token
+    unknown: float  # share that was replaced by the unknown token
+    changed_texts: float  # share of the texts in which at least one token changed
+    # share of the changed tokens whose word has the same part of speech as before (the first two
+    # letters of its tag: all nouns are one class, all verbs another); None without a tagger, or if
+    # no token changed
     pos_agreement: float | None
 
 
@@ -104,23 +95,15 @@ class Outcomes:
     """What became of whole examples over all epochs, as section V of the paper counts them.
 
     The four shares sum to 1.
-
-    Attributes:
-        examples: Number of examples.
-        same: Share in which every masked token was predicted correctly in all epochs.
-        plausible: Share with other tokens in at least one epoch in which all changed words kept
-            their part of speech; it stands in for the paper's two annotators. ``None`` without a
-            tagger.
-        other: Share of the remaining examples with other tokens in some epoch; of all with other
-            tokens without a tagger.
-        unknown: Share in which the unknown token alone was substituted.
     """
 
     examples: int
-    same: float
+    same: float  # share in which every masked token was predicted correctly in all epochs
+    # share with other tokens in at least one epoch in which all changed words kept their part of
+    # speech; it stands in for the paper's two annotators; None without a tagger
     plausible: float | None
-    other: float
-    unknown: float
+    other: float  # share of the rest with other tokens in some epoch
+    unknown: float  # share in which the unknown token alone was substituted
 
 
 def outcomes(
@@ -183,11 +166,7 @@ def by_epoch(records: Sequence[PerturbationRecord]) -> dict[int, list[Perturbati
 def predict_replacements(
     encoder: SharedEncoder, records: Sequence[PerturbationRecord]
 ) -> list[PerturbationRecord]:
-    """Return the records with the tokens that an encoder predicts for the masks, without dropout.
-
-    With the pretrained encoder, this is how masked language modelling alone would have perturbed
-    the same texts.
-    """
+    """Return the records with the tokens that an encoder predicts for the masks."""
     allowed = allowed_replacement_ids(encoder.tokenizer)
     unused = torch.Generator()  # the most likely tokens are taken
     replaced = []

@@ -23,11 +23,8 @@ ROW_HEIGHT = 0.16
 
 
 def plot_groups(report: MaskReport, folder: Path) -> list[Path]:
-    """Write ``groups.png`` and ``groups.svg``: groups of tokens beside random masking.
-
-    One marker for each task: how many times as often it masks the tokens of a group as random
-    masking at the same mean does. Groups of fewer than
-    :data:`~auxlearn.mask_analysis.statistics.FEWEST` tokens are left out.
+    """Write ``groups.png`` and ``groups.svg``: how many times as often as random masking each task
+    masks the tokens of a group of at least :data:`~auxlearn.mask_analysis.statistics.FEWEST`.
     """
     from matplotlib.figure import Figure
 

@@ -7,19 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ShownText:
-    """A text with the mask probabilities of its tokens.
+    """A text with the mask probabilities of its tokens."""
 
-    Attributes:
-        example: Its number among the training examples, from 0.
-        tokens: Its tokens, without special ones.
-        rates: Probability of each of them to be masked, by task.
-        random: Probability under random masking at the same mean in the text, by task.
-    """
-
-    example: int
-    tokens: list[str]
-    rates: dict[str, list[float]]
-    random: dict[str, float]
+    example: int  # its number among the training examples, from 0
+    tokens: list[str]  # its tokens, without special ones
+    rates: dict[str, list[float]]  # probability of each of them to be masked, by task
+    random: dict[str, float]  # the same by random masking at the same mean in the text
 
     def times(self, task: str) -> list[float]:
         """Return how many times as often as random masking a task masks each token."""

@@ -33,20 +33,12 @@ BATCH_TEXTS = 256
 
 @dataclass(frozen=True)
 class MaskRates:
-    """How often a task masks each token.
-
-    Attributes:
-        name: Name of the objective.
-        texts: The texts that the task draws from.
-        rates: Probability of each token to be masked, ``(tokens,)``, float64; 0 where nothing may
-            be masked.
-        draws: Number of draws that the rates are counted over; ``None`` if they are exact.
-    """
+    """How often a task masks each token."""
 
     name: str
-    texts: TokenizedTexts
-    rates: Tensor
-    draws: int | None = None
+    texts: TokenizedTexts  # the texts that the task draws from
+    rates: Tensor  # mask probabilities, (tokens,), float64; 0 where nothing may be masked
+    draws: int | None = None  # that the rates are counted over; None if they are exact
 
 
 class _Seen(BaseException):
@@ -127,21 +119,13 @@ FEWEST = 10
 
 @dataclass(frozen=True)
 class Group:
-    """Tokens that have something in common.
+    """Tokens that have something in common."""
 
-    Attributes:
-        name: Part of speech, range of frequencies, or token.
-        description: What the name stands for; "" where it speaks for itself.
-        tokens: Number of maskable tokens in the group.
-        rates: Mean probability to be masked, by task.
-        random: Mean probability under random masking at the same mean in each text, by task.
-    """
-
-    name: str
-    description: str
-    tokens: int
-    rates: dict[str, float]
-    random: dict[str, float]
+    name: str  # part of speech, range of frequencies, or token
+    description: str  # what the name stands for; "" where it speaks for itself
+    tokens: int  # number of maskable tokens in the group
+    rates: dict[str, float]  # mean probability to be masked, by task
+    random: dict[str, float]  # the same by random masking at the same mean in each text
 
     def ratio(self, task: str) -> float:
         """Return how many times as often a task masks these tokens as random masking does."""
@@ -183,10 +167,7 @@ def by_token(found: Sequence[MaskRates], tokenizer: Any) -> list[Group]:
 
 
 def by_part_of_speech(found: Sequence[MaskRates], tags: Sequence[str | None]) -> list[Group]:
-    """Return one group for each part of speech, the first task's highest first.
-
-    As in Tables 4 and 5 of L3Masking, every token has the tag of the word that it is part of.
-    """
+    """Return a group for each part of speech of words, the first task's highest first."""
     column = np.array([tag or "" for tag in tags])
     maskable = found[0].texts.maskable.numpy()
     groups = [
@@ -229,26 +210,14 @@ NEARLY_RANDOM = 0.05
 
 @dataclass(frozen=True)
 class Spread:
-    r"""How unequally a task masks the tokens of a text.
+    """How unequally a task masks the tokens of a text."""
 
-    Attributes:
-        mean: Mean mask probability of the maskable tokens.
-        percentile_5: 5% of the maskable tokens have at most this probability.
-        median: Median probability.
-        percentile_95: 95% of them have at most this probability.
-        moved: Share of the masks that fall on other tokens than under random masking:
-            :math:`\frac{1}{2} \sum_t |q_t - 1/n|`, the total variation distance. 0 is random
-            masking.
-        by_chance: What ``moved`` would be if tokens were masked at random and counted over as many
-            draws; 0 for exact probabilities.
-    """
-
-    mean: float
-    percentile_5: float
+    mean: float  # mean mask probability of the maskable tokens
+    percentile_5: float  # 5% of the maskable tokens have at most this probability
     median: float
-    percentile_95: float
-    moved: float
-    by_chance: float
+    percentile_95: float  # 95% of them have at most this probability
+    moved: float  # share of masks on other tokens than at random: sum |q - 1/n| / 2
+    by_chance: float  # ``moved`` of random masks, counted over as many draws
 
     @property
     def nearly_random(self) -> bool:
@@ -258,19 +227,13 @@ class Spread:
 
 @dataclass(frozen=True)
 class Agreement:
-    r"""How much the masks of two tasks agree.
-
-    Attributes:
-        first: Name of a task.
-        second: Name of the other.
-        overlap: Share of the masks that fall on the same tokens: :math:`\sum_t \min(q_t, q'_t)`.
-        rank_correlation: Spearman's rank correlation of the mask probabilities within a text, mean
-            over the texts; ``None`` where one of them masks all tokens of a text alike.
-    """
+    """How much the masks of two tasks agree."""
 
     first: str
     second: str
-    overlap: float
+    overlap: float  # share of masks on the same tokens: sum min(q, q')
+    # Spearman's rank correlation of the mask probabilities within a text, mean over the texts; None
+    # where one of them masks all tokens of a text alike
     rank_correlation: float | None
 
 

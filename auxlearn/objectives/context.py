@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -61,66 +61,41 @@ class SideValues:
         return self.values[batch.indices % len(self.values)]
 
 
+@dataclass(eq=False)
 class ObjectiveContext:
     """Everything that an objective can use in ``prepare``, once before training.
 
-    Args:
+    Attributes:
         name: Name of the objective in the run: ``primary``, or that of the auxiliary task with a
             number if the task is used more than once.
-        encoder: The pretrained encoder, on its device and in evaluation mode.
-        split: The training examples as they were read.
-        texts: The training examples, tokenised.
-        max_length: Maximum number of tokens per example.
-        cache: Cache on disk.
-        seed: The run's seed.
-        progress: Shows progress bars.
-        tracker: Notes what is read.
-        text_column: Column of the text in corpora; by default ``text``.
-        windowing: How longer texts are read.
-
-    Attributes:
-        name: Name of the objective in the run.
-        encoder: The pretrained encoder. An objective leaves it as it was; it adds layers of its own
-            by :meth:`add_head`.
+        encoder: The pretrained encoder, on its device and in evaluation mode. An objective leaves
+            it as it was; it adds layers of its own by :meth:`add_head`.
         split: The training examples as they were read: ``split.texts[i]``, ``split.text_pairs``,
             ``split.labels`` and ``split.label_names``.
         texts: The same examples, tokenised; ``Batch.indices`` refers to them unless a task sets
             other texts. With ``perturbed_text: add`` perturbed copies follow the originals.
         max_length: Maximum number of tokens per example.
-        windowing: How longer texts are read; see :mod:`auxlearn.data.tokens`.
         cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
             see :class:`~auxlearn.core.cache.TensorCache`.
         seed: The run's seed.
         progress: ``progress(title, total)`` shows a progress bar; see
             :data:`~auxlearn.core.progress.ProgressBar`.
+        tracker: Notes what is read.
+        text_column: Column of the text in corpora; by default ``text``.
+        windowing: How longer texts are read; see :mod:`auxlearn.data.tokens`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        encoder: SharedEncoder,
-        split: Split,
-        texts: TokenizedTexts,
-        *,
-        max_length: int,
-        cache: TensorCache,
-        seed: int,
-        progress: ProgressBar = no_progress_bar,
-        tracker: InputTracker | None = None,
-        text_column: str | None = None,
-        windowing: Windowing = HEAD,
-    ) -> None:
-        self.name = name
-        self.encoder = encoder
-        self.split = split
-        self.texts = texts
-        self.max_length = max_length
-        self.windowing = windowing
-        self.cache = cache
-        self.seed = seed
-        self.progress = progress
-        self._tracker = tracker or InputTracker()
-        self._text_column = text_column or "text"
+    name: str
+    encoder: SharedEncoder
+    split: Split
+    texts: TokenizedTexts
+    max_length: int
+    cache: TensorCache
+    seed: int
+    progress: ProgressBar = no_progress_bar
+    tracker: InputTracker = field(default_factory=InputTracker)
+    text_column: str | None = None
+    windowing: Windowing = HEAD
 
     @property
     def device(self) -> torch.device:
@@ -260,7 +235,7 @@ class ObjectiveContext:
         path = Path(path)
         if path.is_file():  # read_corpus reports any other path
             self.track_file(path)
-        return read_corpus(path, self._text_column)
+        return read_corpus(path, self.text_column or "text")
 
     def load_dataset(self, source: str, columns: Columns = USUAL) -> TextDataset:
         """Load a further labelled data set; its content becomes part of the run's identity.
@@ -277,7 +252,7 @@ class ObjectiveContext:
             ``self.texts = context.tokenize_split(further.splits["train"])``
         """
         dataset = load_dataset(source, columns=columns, cache_dir=self.cache.folder)
-        self._tracker.dataset(self.name, source, columns, dataset)
+        self.tracker.dataset(self.name, source, columns, dataset)
         return dataset
 
     def track_file(self, path: Path) -> Path:
@@ -290,7 +265,7 @@ class ObjectiveContext:
             DataError: It does not exist or cannot be read.
             RunError: Its content differs from what was read before the run was resumed.
         """
-        self._tracker.file(self.name, path)
+        self.tracker.file(self.name, path)
         return path
 
     def side(self, name: str, values: Any) -> SideValues:

@@ -100,10 +100,7 @@ def rescale_to_mean(scores: Tensor, maskable: Tensor, mean: float) -> Tensor:
 
 
 def spread_excess(probabilities: Tensor, maskable: Tensor) -> Tensor:
-    """Set what exceeds 1 to 1, and spread the excess equally over the other maskable tokens.
-
-    It is repeated until nothing exceeds 1; the mean of a text stays what it is, 1 at most.
-    """
+    """Spread what exceeds 1 equally over a text's other maskable tokens, until nothing does."""
     capped = torch.zeros_like(maskable)
     while (probabilities > 1).any():
         excess = (probabilities - 1).clamp(min=0).sum(-1, keepdim=True)
@@ -125,18 +122,14 @@ def rescale_texts(texts: TokenizedTexts, scores: Tensor, mean: float) -> Tensor:
 
 
 def unit_means(values: Tensor, units: Tensor, maskable: Tensor) -> Tensor:
-    """Give every maskable token the mean value of its unit, so that the mean of a text stays.
+    """Give every maskable token the mean of its unit, float64, so that the mean of a text stays.
 
     ``units`` is the number of the unit that each token belongs to, such as its word; negative where
     nothing is maskable. Texts share no units.
 
-    Returns:
-        ``(batch, length)``, float64; zero where nothing may be masked.
-
-    Examples:
-        >>> units = torch.tensor([[-1, 0, 0, 1]])
-        >>> unit_means(torch.tensor([[0, 1, 3, 5]]), units, units >= 0).tolist()
-        [[0.0, 2.0, 2.0, 5.0]]
+    >>> units = torch.tensor([[-1, 0, 0, 1]])
+    >>> unit_means(torch.tensor([[0, 1, 3, 5]]), units, units >= 0).tolist()
+    [[0.0, 2.0, 2.0, 5.0]]
     """
     width = int(units.max()) + 1 if units.numel() else 0
     key = (torch.arange(len(units))[:, None] * width + units)[maskable]
@@ -152,13 +145,11 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
     """Reverse the order of the probabilities of each text: the most masked token the least.
 
     The token of the k-th highest probability gets the k-th lowest; tokens of equal probability
-    share the mean of what falls to them. Mean and distribution of each text stay what they are, but
-    for what is shared.
+    share the mean of what falls to them.
 
-    Examples:
-        >>> given = torch.tensor([[0.0, 0.1, 0.1, 0.4]], dtype=torch.float64)
-        >>> [[round(p, 2) for p in mirrored(given, given > 0)[0].tolist()]]
-        [[0.0, 0.25, 0.25, 0.1]]
+    >>> given = torch.tensor([[0.0, 0.1, 0.1, 0.4]], dtype=torch.float64)
+    >>> [[round(p, 2) for p in mirrored(given, given > 0)[0].tolist()]]
+    [[0.0, 0.25, 0.25, 0.1]]
     """
     found = torch.zeros_like(probabilities)
     for row, (values, here) in enumerate(zip(probabilities, maskable, strict=True)):
@@ -176,11 +167,9 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
 def choose_units(
     probabilities: Tensor, units: Tensor, maskable: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Choose whole units: all maskable tokens of a word, a span or a collocation, or none of them.
+    """Choose whole :func:`unit_means` units, each with the mean probability of its tokens.
 
-    A unit is chosen with the mean probability of its tokens, so that the mean rate of a text stays;
-    one number is drawn for each unit. ``units`` are as in :func:`unit_means`; ``(batch, length)``,
-    bool.
+    One number is drawn for each unit, and the mean rate of a text stays; ``(batch, length)``, bool.
     """
     width = int(units.max()) + 1 if units.numel() else 0
     present = torch.zeros(len(units), width, dtype=torch.float64)
@@ -231,11 +220,7 @@ def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def at_least_one(chosen: Tensor, candidates: Tensor, generator: torch.Generator) -> Tensor:
-    """Choose one candidate, uniformly, in every text of which none is chosen, ``(batch, length)``.
-
-    One number is drawn for every text, needed or not, so that the draws of a text do not depend on
-    what was chosen in the others. A text without candidates stays as it is.
-    """
+    """Choose a candidate in every text of which none is chosen; one draw for every text."""
     draws = torch.rand(len(chosen), generator=generator, dtype=torch.float64).to(chosen.device)
     wanted = (draws * candidates.sum(-1)).long()  # the rank of one candidate of the text, from 0
     rank = candidates.cumsum(-1) - 1
@@ -299,19 +284,12 @@ SHARE = 0.15
 
 @dataclass(frozen=True)
 class MaskedScores:
-    """Predictions of masked tokens.
+    """Predictions of masked tokens."""
 
-    Attributes:
-        loss: Mean cross-entropy in nats; 0 if no token was masked.
-        accuracy: Share of the tokens that the head predicts, from 0 to 1.
-        targets: The masked tokens, ``(n,)``, on the CPU.
-        vocabulary: Number of tokens that the head chooses from.
-    """
-
-    loss: float
-    accuracy: float
-    targets: Tensor
-    vocabulary: int
+    loss: float  # mean cross-entropy in nats; 0 if no token was masked
+    accuracy: float  # share of the tokens that the head predicts, from 0 to 1
+    targets: Tensor  # the masked tokens, (n,), on the CPU
+    vocabulary: int  # number of tokens that the head chooses from
 
 
 def score_masked(
@@ -322,10 +300,7 @@ def score_masked(
     *purpose: str,
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> MaskedScores:
-    """Mask tokens of texts and predict them without dropout, with the same masks at every call.
-
-    Other masks are drawn with another batch size. Mode of the encoder and torch's generators stay.
-    """
+    """Predict masked tokens without dropout; the same masks at every call with a batch size."""
     losses, hits, targets, vocabulary = [], [], [], 0
     with encoder.evaluating(), torch.inference_mode(), autocast():
         for number, examples in enumerate(eval_batches(texts, batch_size)):
@@ -348,18 +323,13 @@ def score_masked(
 def frequency_cross_entropy(texts: TokenizedTexts, targets: Tensor, vocabulary: int) -> float:
     """Return the mean cross-entropy of tokens by their frequencies in some texts, in nats.
 
-    Args:
-        texts: Their maskable tokens are counted.
-        targets: The tokens, ``(n,)``, at least one.
-        vocabulary: Number of tokens that there are; one is added to the count of each.
+    One is added to the count of each token of the vocabulary. Two tokens of three are 7s here, and
+    7 and 8 are asked for: (-ln 3/13 - ln 2/13) / 2.
 
-    Examples:
-        Two tokens of three are 7s, and 7 and 8 are asked for: (-ln 3/13 - ln 2/13) / 2.
-
-        >>> ids, here = torch.tensor([7, 8, 7]), torch.ones(3, dtype=torch.bool)
-        >>> texts = TokenizedTexts(ids, ids, here, torch.tensor([0, 3]), pad_id=0)
-        >>> round(frequency_cross_entropy(texts, torch.tensor([7, 8]), vocabulary=10), 4)
-        1.6691
+    >>> ids, here = torch.tensor([7, 8, 7]), torch.ones(3, dtype=torch.bool)
+    >>> texts = TokenizedTexts(ids, ids, here, torch.tensor([0, 3]), pad_id=0)
+    >>> round(frequency_cross_entropy(texts, torch.tensor([7, 8]), vocabulary=10), 4)
+    1.6691
     """
     counts = torch.bincount(texts.input_ids[texts.maskable], minlength=vocabulary).double() + 1
     return float((counts.sum().log() - counts[targets].log()).mean())

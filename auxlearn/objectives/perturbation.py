@@ -32,45 +32,30 @@ BATCH_SIZE = 128
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A perturbed batch and the logits it was made from.
+    """A perturbed batch and the logits it was made from."""
 
-    Attributes:
-        logits: Vocabulary logits at the masked tokens, ``(chosen.sum(), vocabulary)``.
-        chosen: The masked tokens, ``(batch, length)``, bool.
-        batch: The batch with the masked tokens replaced.
-    """
-
-    logits: Tensor
-    chosen: Tensor
-    batch: Batch
+    logits: Tensor  # vocabulary logits at the masked tokens, (chosen.sum(), vocabulary)
+    chosen: Tensor  # the masked tokens, (batch, length), bool
+    batch: Batch  # the batch with the masked tokens replaced
 
 
 def allowed_replacement_ids(tokenizer: Any) -> Tensor:
     """Return the token ids that may replace a masked token, ``(n,)``, int64, ascending.
 
-    These are all but the special tokens: a separator or mask token within a text would change the
-    structure of the input, and BART classifies at the end-of-sequence token. The unknown token is
-    allowed: it stands for a word, and the paper counts how often it is predicted.
+    Special tokens would change the structure of the input, and BART classifies at one of them. The
+    unknown token stands for a word, and the paper counts how often it is predicted.
     """
     excluded = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
     return torch.tensor([token for token in range(len(tokenizer)) if token not in excluded])
 
 
 def choose_independently(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Choose each maskable token with the same probability, and at least one of every text.
-
-    A text of which no token is drawn gets one, so the expected share over all texts is larger than
-    ``share``. None is chosen in a text without maskable tokens; ``(batch, length)``, bool.
-    """
+    """Choose each maskable token with the same probability, and at least one of every text."""
     return at_least_one(choose_each(uniform(maskable, share), generator), maskable, generator)
 
 
 def choose_fixed_share(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Choose the same share of the maskable tokens of every text, and at least one.
-
-    Of ``n`` maskable tokens, ``share * n`` are chosen, rounded half to even; ``(batch, length)``,
-    bool.
-    """
+    """Choose the same share of every text's maskable tokens, half to even, and at least one."""
     count = maskable.sum(-1, keepdim=True)
     wanted = torch.minimum((share * count.double()).round().long().clamp(min=1), count)
     keys = torch.full(maskable.shape, 2.0, dtype=torch.float64)  # sorts after every candidate
@@ -85,11 +70,7 @@ def choose_replacements(
     temperature: float | None,
     generator: torch.Generator,
 ) -> Tensor:
-    """Choose allowed replacement tokens by their logits ``(n, vocabulary)``, ``(n,)``, int64.
-
-    They are sampled with a ``temperature``, and the most likely ones without. They have no graph:
-    the choice of a token is not differentiable.
-    """
+    """Choose allowed tokens by their logits, ``(n,)``: sampled by temperature, or the likeliest."""
     allowed = upload(allowed, logits.device)
     allowed_logits = logits.detach()[:, allowed]
     if temperature is None:
@@ -113,10 +94,8 @@ def perturb(
 ) -> Perturbation:
     """Mask some tokens of a batch, predict them in one pass, and substitute the predictions.
 
-    A chosen token always becomes the mask token. All masked tokens of a text are predicted
-    together, so that no prediction depends on another replacement. Both texts of a pair can be
-    masked. ``choose`` is given the maskable tokens and ``share``. The host synchronises with a GPU
-    once, for the replacement tokens.
+    A chosen token always becomes the mask token, so that no prediction depends on another
+    replacement. The host synchronises with a GPU once, for the replacement tokens.
     """
     chosen = choose(batch.maskable, share, generator)
     masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)

@@ -25,19 +25,12 @@ TASK_TEXT = "task"
 
 
 class Combination(NamedTuple):
-    """One objective of the space.
+    """One objective of the space."""
 
-    Attributes:
-        data: Texts that it is computed on.
-        transform: What becomes of the chosen tokens.
-        representation: Which tokens each token attends to.
-        output: What is predicted.
-    """
-
-    data: str
-    transform: Transform
-    representation: Representation
-    output: Output
+    data: str  # texts that it is computed on
+    transform: Transform  # what becomes of the chosen tokens
+    representation: Representation  # which tokens each token attends to
+    output: Output  # what is predicted
 
 
 def combinations(
@@ -49,14 +42,11 @@ def combinations(
     """Return the legal combinations, each once.
 
     Labels are known of the task's own texts alone, and are not predicted in one direction, as in
-    the authors' code (``get_illegal_sets`` of ``searchspace_options.py``). Everything else is
-    legal.
+    the authors' code (``get_illegal_sets`` of ``searchspace_options.py``).
 
-    Examples:
-        >>> every = ("bidirectional", "left_to_right", "right_to_left", "random")
-        >>> len(combinations(["task"], ["none", "mask", "replace", "bert"], every,
-        ...                  ["denoise", "label"]))
-        24
+    >>> orders = ("bidirectional", "left_to_right", "right_to_left", "random")
+    >>> len(combinations(["task"], ["none", "mask", "bert"], orders, ["denoise", "label"]))
+    18
     """
     every = map(Combination._make, product(data, transforms, representations, outputs))
     return [
@@ -70,21 +60,12 @@ def combinations(
 def reading_order(
     representation: Representation, batch: Batch, generator: torch.Generator
 ) -> Tensor | None:
-    """Return when each token is read: it attends to itself and to those that are read before it.
+    """Return when each token is read, ``(batch, length)``, float64; ``None`` if all attend to all.
 
-    In random order (the permutations of XLNet, Yang et al. 2019, https://arxiv.org/abs/1906.08237,
-    eq. 3) special tokens come first, and the first token of a text, which stands for the text,
-    last: it attends to all others, and none attends to it.
-
-    Args:
-        representation: The representation.
-        batch: The texts, on the CPU.
-        generator: Source of randomness, on the CPU; one number is drawn for each token that is not
-            padding, in random order alone.
-
-    Returns:
-        ``(batch, length)``, float64; special tokens that are read together have equal values.
-        ``None`` for ``bidirectional``, where every token attends to all.
+    A token attends to itself and to those that are read before it. In random order (the
+    permutations of XLNet, Yang et al. 2019, https://arxiv.org/abs/1906.08237, eq. 3) special tokens
+    come first, together, and the first token of a text, which stands for the text, last: it attends
+    to all others, and none attends to it. One number is drawn for each token but padding.
     """
     if representation == "bidirectional":
         return None
@@ -104,30 +85,19 @@ def reading_order(
 
 
 def attends_in_order(order: Tensor, batch: Batch) -> Tensor:
-    """Return which tokens each token attends to, ``(batch, length, length)``, bool.
-
-    Padding attends to itself besides, because a token has to attend to something.
-    """
+    """Return what each token attends to, ``(batch, length, length)``; padding, to itself too."""
     inside = batch.attention_mask.bool()[:, None]
     own = torch.eye(order.shape[1], dtype=torch.bool)
     return (order[:, None] <= order[:, :, None]) & inside | own
 
 
 class Slots(NamedTuple):
-    """Texts with a slot behind them for each token that is to be predicted.
+    """Texts with a slot behind them for each token that is to be predicted."""
 
-    Attributes:
-        batch: Token ids, attention mask and segments of texts and slots.
-        attends: Which tokens and slots each attends to, ``(batch, length + slots, ...)``, bool.
-        positions: Position of each in its text, ``(batch, length + slots)``.
-        predicted: The slots that predict a token, ``(batch, length + slots)``, bool; in row-major
-            order those of ``chosen``.
-    """
-
-    batch: Batch
-    attends: Tensor
-    positions: Tensor
-    predicted: Tensor
+    batch: Batch  # token ids, attention mask and segments of texts and slots
+    attends: Tensor  # which tokens and slots each attends to, (batch, length + slots, ...), bool
+    positions: Tensor  # position of each in its text, (batch, length + slots)
+    predicted: Tensor  # slots of ``chosen``, in its row-major order, ``(batch, length + slots)``
 
 
 def with_slots(batch: Batch, order: Tensor, chosen: Tensor, mask_id: int) -> Slots:
@@ -136,12 +106,6 @@ def with_slots(batch: Batch, order: Tensor, chosen: Tensor, mask_id: int) -> Slo
     A token that stays in the text must not be seen where it is predicted. XLNet computes a second
     stream of states for this (section 2.3); here it is a mask token behind the text, with the
     position of the token, to which nothing else attends.
-
-    Args:
-        batch: The texts, on the CPU.
-        order: What :func:`reading_order` returns.
-        chosen: Tokens to be predicted, ``(batch, length)``, bool.
-        mask_id: Token id of the mask token.
     """
     length, counts = chosen.shape[1], chosen.sum(1)
     width = int(counts.max()) if len(counts) else 0

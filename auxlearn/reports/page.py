@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from pydantic import Field
 
-from auxlearn.comparison.compare import Comparison, compare_runs, example_intervals
+from auxlearn.comparison.compare import Asked, Comparison, compare_runs, example_intervals
 from auxlearn.comparison.plots import figures_of, print_style
 from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
 from auxlearn.core.arguments import Count, UserPath, checked
@@ -198,10 +198,7 @@ def title_of(run: NamedRun) -> str:
 
 @dataclass(frozen=True)
 class Confusion:
-    """A confusion matrix: number and step of colour by true and predicted class.
-
-    Of too many classes it has no rows, but the most frequent pairs of them with their number.
-    """
+    """A confusion matrix with steps of colour; of too many classes, the most frequent pairs."""
 
     labels: list[str]
     rows: list[list[tuple[int, int]]]
@@ -439,7 +436,7 @@ def _compared(collection: Collection, restarts: int | None) -> tuple[Comparison 
     measured = [run.results.evaluations["dev"].all.metrics for run in collection.runs]
     metrics = list(dict.fromkeys(metric for one in measured for metric in one))
     try:
-        return compare_runs(collection.named, metrics=metrics, sets=sets, restarts=restarts), []
+        return compare_runs(collection.named, Asked(metrics, sets, restarts=restarts)), []
     except UserError as error:
         if restarts is not None:
             raise

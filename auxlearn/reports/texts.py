@@ -45,11 +45,7 @@ MOST_CLASSES = 3
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run.
-
-    Scores on other sets than dev are not revealed of values of a sweep that may still lose, or have
-    lost, the choice on dev.
-    """
+    """A finished run; without ``reveal``, a value that may lose the choice shows dev alone."""
 
     named: NamedRun
     results: RunResults
@@ -69,38 +65,23 @@ class Run:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A misclassified example.
-
-    Attributes:
-        set: Evaluation set.
-        number: Number of the example in the set, from 1.
-        label: Its label.
-        predicted: The predicted label.
-        probabilities: The most likely labels with their probabilities, best first.
-        texts: The text, or the two texts of a pair; empty if they are left out.
-    """
+    """A misclassified example."""
 
     set: str
-    number: int
+    number: int  # number of the example in the set, from 1
     label: str
     predicted: str
-    probabilities: list[tuple[str, float]]
-    texts: list[str]
+    probabilities: list[tuple[str, float]]  # of the likeliest labels, best first
+    texts: list[str]  # the text, or the two texts of a pair; empty if they are left out
 
 
 @dataclass(frozen=True)
 class Mistakes:
-    """Misclassified examples of a run.
+    """Misclassified examples of a run."""
 
-    Attributes:
-        shown: Some of them, those with the most certain predictions.
-        total: Number of misclassified examples by set.
-        order: Which ones are shown.
-    """
-
-    shown: list[Mistake]
-    total: dict[str, int]
-    order: str
+    shown: list[Mistake]  # some of them, those with the most certain predictions
+    total: dict[str, int]  # number of misclassified examples by set
+    order: str  # which ones are shown
 
     def values(self, name: str) -> list[str]:
         """Return the different values of a field, for the filter."""
@@ -109,19 +90,12 @@ class Mistakes:
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a text.
+    """A part of a text."""
 
-    Attributes:
-        text: The original text.
-        kind: "plain", "kept" for a masked token that was predicted, "changed", or "rated".
-        new: What the text was replaced by, if it was changed.
-        level: How often it is masked, from 0 to 4; 2 is about as often as random masking.
-    """
-
-    text: str
-    kind: Literal["plain", "kept", "changed", "rated"]
-    new: str = ""
-    level: int = 2
+    text: str  # the original text
+    kind: Literal["plain", "kept", "changed", "rated"]  # kept: masked, predicted
+    new: str = ""  # what the text was replaced by, if it was changed
+    level: int = 2  # how often it is masked, from 0 to 4; 2 is about as often as random masking
 
 
 @dataclass(frozen=True)
@@ -134,16 +108,10 @@ class MarkedText:
 
 @dataclass(frozen=True)
 class MarkedTexts:
-    """A group of marked texts.
+    """A group of marked texts."""
 
-    Attributes:
-        title: What the marks mean.
-        note: How they came about.
-        texts: The texts.
-    """
-
-    title: str
-    note: str
+    title: str  # what the marks mean
+    note: str  # how they came about
     texts: list[MarkedText]
 
 

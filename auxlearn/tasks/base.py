@@ -86,9 +86,6 @@ class AuxiliaryTask(Objective):
     Only :meth:`loss` is abstract; see :class:`~auxlearn.objectives.base.Objective` for the life of
     an objective.
 
-    Args:
-        options: The task's settings, an instance of :attr:`Options`.
-
     Attributes:
         batches: ``"own"``: batches are drawn from the task's texts by a random stream of its own,
             as in META-TARTAN. ``"primary"``: the task is passed the batch of the primary task.
@@ -109,34 +106,16 @@ class AuxiliaryTask(Objective):
     batch_size: int | None = None
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Prepare the task, once before training; by default only set :attr:`texts`.
-
-        Args:
-            context: The pretrained encoder, the training examples and helpers.
-
-        Raises:
-            UserError: A task should raise a subclass of it for anything that the user can fix.
-        """
+        """Prepare the task, as any objective; by default only set :attr:`texts`."""
         self.texts = context.texts
 
     @abstractmethod
     def loss(
         self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator
     ) -> Tensor | TaskResult:
-        """Return the loss of one mini-batch.
+        """Return the mean over the :meth:`items` of a mini-batch, or a :class:`TaskResult`.
 
-        Args:
-            encoder: The shared encoder with its current parameters. Use this one, not that of
-                :meth:`prepare`: an unrolled step passes a copy.
-            batch: A batch on the CPU, so that reading it does not synchronise with a GPU. The
-                methods of the encoder move their inputs to its device and return outputs there;
-                move targets to them with ``upload(targets, logits.device)``.
-            generator: Source of all randomness of this step except dropout, on the CPU. The same
-                step of a resumed run gets a generator in the same state.
-
-        Returns:
-            The mean over the :meth:`items` of the batch, a scalar with a graph to the encoder's
-            parameters, or a :class:`TaskResult`.
+        See :meth:`Objective.loss <auxlearn.objectives.base.Objective.loss>` for the parameters.
         """
 
     def stream(self, batch_size: int, seed: int, name: str) -> BatchStream:

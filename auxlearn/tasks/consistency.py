@@ -14,8 +14,6 @@ from auxlearn.tasks.base import AuxiliaryTask
 
 
 class ConsistencyOptions(Settings):
-    """Settings of the consistency loss."""
-
     temperature: float = Field(
         1.0, gt=0, description="Softmax temperature of the compared distributions."
     )

@@ -24,8 +24,6 @@ DRAWS = 40
 
 
 class InforMaskOptions(ScoredMaskingOptions):
-    """Settings of InforMask."""
-
     by: Literal["text", "token"] = Field(
         "text",
         description="text: the best of several random masks of each text; token: one rate for each "
@@ -130,11 +128,7 @@ def text_pairs(texts: TokenizedTexts) -> Any:
 def best_mask(
     pmi: Tensor, rate: float, candidates: int, lowest: bool, generator: torch.Generator
 ) -> Tensor:
-    """Return the best of several random masks of one text, ``(n,)``, bool.
-
-    It is that of the highest (or lowest) sum of ``pmi``, ``(n, n)``, over masked and visible
-    tokens; ``rate`` is the share of the tokens to mask, on average.
-    """
+    """Return the random mask, ``(n,)``, with the highest PMI of masked with visible tokens."""
     share = rate * len(pmi) + float(torch.rand(1, generator=generator, dtype=torch.float64))
     order = torch.rand(candidates, len(pmi), generator=generator, dtype=torch.float64).argsort(1)
     masks = order.argsort(1) < int(share)

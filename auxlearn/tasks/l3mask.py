@@ -36,8 +36,6 @@ class ScoringOptions(ScoredMaskingOptions):
 
 
 class L3MaskOptions(ScoringOptions):
-    """Settings of L3Masking."""
-
     score: Literal["complement", "surprisal"] = Field(
         "complement",
         description="How unlikely a token is: complement: 1 - P, as in the paper; surprisal: "

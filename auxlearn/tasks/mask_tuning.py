@@ -31,8 +31,6 @@ from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 
 
 class MaskTuningOptions(Settings):
-    """Settings of Mask-tuning."""
-
     probability: float = Field(
         0.05,
         gt=0,

@@ -21,8 +21,6 @@ SHARED = ("probability", "corpus", "schedule")
 
 
 class MixtureOptions(MaskingOptions):
-    """Settings of a mixture."""
-
     strategies: tuple[PluginChoice, ...] = Field(
         (),
         description="Names of masking strategies, or mappings of a name to its options.",

@@ -26,8 +26,6 @@ Words = tuple[Word, ...]
 
 
 class PMIOptions(MaskingOptions):
-    """Settings of PMI masking."""
-
     counts: str | None = Field(
         None, description="File of texts to count n-grams on; by default the texts that are masked."
     )
@@ -121,14 +119,13 @@ def ngram_counts(texts: Sequence[Words], min_count: int) -> list[Counter[Words]]
 def pmi(counts: Sequence[Counter[Words]]) -> dict[Words, float]:
     """Return the PMI, with squared probability, of the n-grams of 2 and more words that attract.
 
-    Examples:
-        "new york" occurs in 2 of the 3 pairs of words, "new" and "york" each 2 times of 6: the
-        logarithm of (2/3)^2 / (1/3)^2.
+    "new york" occurs in 2 of the 3 pairs of words, "new" and "york" each 2 times of 6: the
+    logarithm of (2/3)^2 / (1/3)^2.
 
-        >>> new, york, the = (1,), (2,), (3,)
-        >>> counts = ngram_counts([(new, york), (new, york), (the, the)], min_count=2)
-        >>> {w: round(value, 6) for w, value in pmi(counts).items()}
-        {((1,), (2,)): 1.386294}
+    >>> new, york, the = (1,), (2,), (3,)
+    >>> counts = ngram_counts([(new, york), (new, york), (the, the)], min_count=2)
+    >>> {w: round(value, 6) for w, value in pmi(counts).items()}
+    {((1,), (2,)): 1.386294}
     """
     logs = [{g: math.log(c / own[()]) for g, c in own.items() if g} for own in counts]
     found = {}

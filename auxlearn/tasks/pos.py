@@ -19,8 +19,6 @@ CONTENT = {"NN": 1.0, "VB": 1.0, "JJ": 1.0, "RB": 1.0}
 
 
 class PosOptions(ScoredMaskingOptions):
-    """Settings of part-of-speech masking."""
-
     weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         CONTENT,
         description="Weight by tag of the Penn Treebank or by its beginning: NN stands for NN, "
@@ -63,9 +61,8 @@ class PartOfSpeech(ScoredMasking):
 def weight_of(tag: str, weights: dict[str, float]) -> float:
     """Return the weight of the longest beginning of a tag.
 
-    Examples:
-        >>> [weight_of(tag, {"NN": 1, "NNP": 3, "": 0.5}) for tag in ("NNS", "NNPS", "DT")]
-        [1, 3, 0.5]
+    >>> [weight_of(tag, {"NN": 1, "NNP": 3, "": 0.5}) for tag in ("NNS", "NNPS", "DT")]
+    [1, 3, 0.5]
     """
     beginnings = (tag[:end] for end in range(len(tag), -1, -1))
     return next((weights[one] for one in beginnings if one in weights), 0.0)

@@ -18,8 +18,6 @@ from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
 class ReplacedTokensOptions(Settings):
-    """Settings of replaced-token detection."""
-
     probability: float = Field(
         0.15, gt=0, le=1, description="Probability of each token to be masked and replaced."
     )

@@ -21,8 +21,6 @@ _ENDS = frozenset(".!?")
 
 
 class SalientOptions(ScoredMaskingOptions):
-    """Settings of salient-span masking."""
-
     unit: Literal["token", "word"] = Field(
         "word",
         description="What is masked together: word: all tokens of a word; token: each alone.",
@@ -30,18 +28,13 @@ class SalientOptions(ScoredMaskingOptions):
 
 
 def salient(words: list[str]) -> list[str]:
-    """Say which words of a text are names or numbers, by their letters alone.
+    """Say of each word of a text whether it is a "name", a "number" or "", by its letters alone.
 
     A number has a digit or is a month with a capital. A name begins with a capital within a
-    sentence, or has a second capital anywhere (NASA, McCartney); the pronoun I is none. A text in
-    small letters has no names.
+    sentence, or has a second capital anywhere (NASA, McCartney); the pronoun I is none.
 
-    Returns:
-        ``"number"``, ``"name"`` or ``""`` for each word.
-
-    Examples:
-        >>> salient("The choir of NASA met Anna in May 1969 . Then I left".split())
-        ['', '', '', 'name', '', 'name', '', 'number', 'number', '', '', '', '']
+    >>> salient("The choir of NASA met Anna in May 1969 . Then I left".split())
+    ['', '', '', 'name', '', 'name', '', 'number', 'number', '', '', '', '']
     """
     kinds = []
     for before, word in zip([".", *words], words, strict=False):

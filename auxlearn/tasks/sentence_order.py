@@ -24,8 +24,6 @@ _BOUNDARY = re.compile(r"[.!?][\"'”’)\]]*(\s+)(?=\S)")
 
 
 class SentenceOrderOptions(Settings):
-    """Settings of sentence-order prediction."""
-
     corpus: str | None = CORPUS
 
 
@@ -85,13 +83,10 @@ class SentenceOrder(AuxiliaryTask):
 def divide(text: str) -> tuple[str, str] | None:
     """Divide a text at the end of the sentence nearest to its middle; ``None`` if it has only one.
 
-    Examples:
-        >>> divide("It rains. We stay. So do they, although they have a car.")
-        ('It rains. We stay.', 'So do they, although they have a car.')
-        >>> divide("One sentence, e.g. this one") is None
-        False
-        >>> divide("No end in sight") is None
-        True
+    >>> divide("It rains. We stay. So do they, although they have a car.")
+    ('It rains. We stay.', 'So do they, although they have a car.')
+    >>> divide("No end in sight") is None
+    True
     """
     text = text.strip()
     boundaries = [match.span(1) for match in _BOUNDARY.finditer(text)]

@@ -16,8 +16,6 @@ from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
 class SimCSEOptions(Settings):
-    """Settings of SimCSE."""
-
     temperature: float = Field(
         0.05, gt=0, description="Divides the cosine similarities; 0.05 in the paper."
     )

@@ -20,8 +20,8 @@ from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.device import upcast, upload
 from auxlearn.encoders.families import require_pairwise_attention, states_at
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.objectives.base import head_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.heads import head_of
 from auxlearn.objectives.masking import CORRUPTIONS, choose, corrupt, ordinary_ids, uniform
 from auxlearn.objectives.space import (
     TASK_TEXT,
@@ -44,8 +44,6 @@ SCALE = 10.0
 
 
 class SpaceOptions(Settings):
-    """Settings of the space of objectives."""
-
     per_step: int = Field(
         3, ge=1, description="Objectives that are sampled in each step; 3 and 6 in the paper."
     )
@@ -81,19 +79,12 @@ class SpaceOptions(Settings):
 
 
 class _Input(NamedTuple):
-    """What is known of one input: texts of one kind of data, transformed and read in an order.
+    """What is known of one input: texts of one kind of data, transformed and read in an order."""
 
-    Attributes:
-        batch: The texts as they were.
-        chosen: The tokens to be predicted, ``(batch, length)``, bool.
-        states: Hidden states at the chosen tokens, ``(chosen.sum(), hidden size)``.
-        hidden: Last hidden states, ``(batch, length, hidden size)``.
-    """
-
-    batch: Batch
-    chosen: Tensor
-    states: Tensor
-    hidden: Tensor
+    batch: Batch  # the texts as they were
+    chosen: Tensor  # the tokens to be predicted, (batch, length), bool
+    states: Tensor  # hidden states at the chosen tokens, (chosen.sum(), hidden size)
+    hidden: Tensor  # last hidden states, (batch, length, hidden size)
 
 
 @register_task("space")
@@ -298,12 +289,6 @@ def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
 
     With :math:`n` the count of a token in its text and :math:`d` the number of the :math:`N` texts
     that have it, TF-IDF is :math:`n \log(1 + (N + 1) / (d + 1))`, as in AANG's code.
-
-    Args:
-        texts: The texts.
-
-    Returns:
-        Both ``(tokens,)``, float32.
     """
     size = int(texts.input_ids.max()) + 1
     text = torch.arange(len(texts)).repeat_interleave(texts.lengths)

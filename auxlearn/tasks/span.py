@@ -16,10 +16,9 @@ STOP, LONGEST = 0.2, 10
 def length_distribution() -> Tensor:
     """Return the probability of each length from 1 to :data:`LONGEST`, float64.
 
-    Examples:
-        >>> lengths = torch.arange(1, LONGEST + 1)
-        >>> round(float((length_distribution() * lengths).sum()), 1)  # as in the paper
-        3.8
+    >>> lengths = torch.arange(1, LONGEST + 1)
+    >>> round(float((length_distribution() * lengths).sum()), 1)  # as in the paper
+    3.8
     """
     weights = STOP * (1 - STOP) ** torch.arange(LONGEST, dtype=torch.float64)
     return weights / weights.sum()

@@ -23,14 +23,12 @@ from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.objectives.base import apply_head_of, head_of, outputs_of, targets_of, words_of
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.heads import apply_head_of, head_of, outputs_of, targets_of, words_of
 from auxlearn.tasks.base import AuxiliaryTask
 
 
 class SupervisedOptions(Settings):
-    """Settings of training on further labelled data sets."""
-
     datasets: tuple[FurtherSet, ...] = Field(
         (),
         description="Data sets to train on: folder, card, hub id, or a mapping with dataset, name, "
@@ -62,21 +60,13 @@ class SupervisedOptions(Settings):
 
 @dataclass(frozen=True)
 class _LabelledSet:
-    """One of the data sets.
-
-    Attributes:
-        name: Its name.
-        head: Key of its head.
-        train: Its training examples.
-        dev: Its dev examples.
-        dataset: The examples as they were read.
-    """
+    """One of the data sets."""
 
     name: str
-    head: str
+    head: str  # key of its head
     train: TokenizedTexts
     dev: TokenizedTexts
-    dataset: TextDataset
+    dataset: TextDataset  # the examples as they were read
 
     @property
     def kind(self) -> Kind:
@@ -170,11 +160,7 @@ class Supervised(AuxiliaryTask):
 
 
 def head_name(name: str, label_names: Sequence[str]) -> str:
-    """Return the name of the head of a data set, whose outputs are its classes in their order.
-
-    A run that continues from another takes the heads of the same names: those of sets of the same
-    name with the same labels in the same order, wherever they stand in ``datasets``.
-    """
+    """Return a name that tells data set and classes, by which a further run finds the head."""
     identity = json.dumps([name, *label_names]).encode()
     readable = re.sub("[^a-z0-9]+", "_", name.lower())[:40]
     return f"set_{readable}_{hashlib.sha256(identity).hexdigest()[:8]}"

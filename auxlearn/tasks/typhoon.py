@@ -14,8 +14,6 @@ from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
 
 class TyphoonOptions(ScoredMaskingOptions):
-    """Settings of Typhoon."""
-
     decay: float = Field(
         0.9, ge=0, lt=1, description="Share of the past in the moving average of a step."
     )

@@ -30,7 +30,6 @@ from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.checkpoint import load_optimizer_tensors, optimizer_tensors
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.setup import auxiliary, training_step
-from auxlearn.training.terms import StepSettings
 from auxlearn.weighting.base import Weighting
 
 LABELS = ("weather", "kitchen", "music")
@@ -149,15 +148,14 @@ class TinyRun:
         trained = [p for p in self.encoder.parameters() if p.requires_grad]
         optimizer = build_optimizer(trained, 1e-3, 0.01)
         self.step = training_step(
-            self.encoder,
-            BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
-            self.loss,
-            auxiliaries,
-            LinearSchedule(optimizer, STEPS, 0.0),
-            StepSettings(seed, circumstances.gradient_accumulation_steps),
-            self.weighting,
-            dev_texts,
-            circumstances.metric,
+            *(self.weighting, dev_texts, circumstances.metric),
+            encoder=self.encoder,
+            primary=BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
+            primary_loss=self.loss,
+            auxiliaries=auxiliaries,
+            schedule=LinearSchedule(optimizer, STEPS, 0.0),
+            seed=seed,
+            gradient_accumulation_steps=circumstances.gradient_accumulation_steps,
         )
 
     def context(self, name: str) -> ObjectiveContext:

@@ -38,30 +38,17 @@ EndedBy = Literal["epochs", "patience"]
 
 @dataclass
 class TrainingState:
-    """How far a run is.
+    """How far a run is."""
 
-    Attributes:
-        step: Optimizer steps made.
-        best_step: Step of the best dev metric; -1 before the first evaluation.
-        best_value: The best dev metric.
-        evaluations_since_best: Evaluations without improvement that count towards patience.
-        seconds: Wall time of training so far.
-        primary_only_from: Step at which the primary-only phase began; -1 before it.
-        joint_ended_by: Why training with all objectives ended before that phase.
-        micro_batches: Micro-batches of a step, which its random numbers depend on; those of the
-            configuration if 0.
-        pending_metrics: Steps and what was measured in them since the last training entry of
-            ``metrics.jsonl``.
-    """
-
-    step: int = 0
-    best_step: int = -1
+    step: int = 0  # optimizer steps made
+    best_step: int = -1  # step of the best dev metric; -1 before the first evaluation
     best_value: float = float("-inf")
-    evaluations_since_best: int = 0
-    seconds: float = 0.0
-    primary_only_from: int = -1
-    joint_ended_by: EndedBy | None = None
-    micro_batches: int = 0
+    evaluations_since_best: int = 0  # evaluations without improvement that count towards patience
+    seconds: float = 0.0  # wall time of training so far
+    primary_only_from: int = -1  # step at which the primary-only phase began; -1 before it
+    joint_ended_by: EndedBy | None = None  # that of training with all objectives
+    micro_batches: int = 0  # of a step, which random numbers depend on; 0: the configuration's
+    # since the last entry
     pending_metrics: list[tuple[int, dict[str, float]]] = field(default_factory=list)
 
 
@@ -124,10 +111,7 @@ class CheckpointFolder:
             return 0  # the checkpoint is damaged, which is said when it is loaded
 
     def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
-        """Return the latest checkpoint, or ``None`` if there is none.
-
-        The logs of the run are cut to what they were when it was written.
-        """
+        """Return the latest checkpoint, if any, and cut the logs of the run to what they were."""
         if not self.any:
             return None
         try:
@@ -212,10 +196,14 @@ def check_tensors(what: str, own: Mapping[str, Tensor], found: Mapping[str, Tens
     ]
     if differing:
         more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
-        raise RunError(
-            f"the checkpoint does not fit {what} ({differing[0]}{more}): delete the folder "
-            "checkpoint of the run to start it again"
-        )
+        raise _misfit(what, differing[0] + more)
+
+
+def _misfit(what: str, where: str) -> RunError:
+    return RunError(
+        f"the checkpoint does not fit {what} ({where}): delete the folder checkpoint of the run to "
+        "start it again"
+    )
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -236,10 +224,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, 
         number, _, key = name.partition("/")
         shape = parameters[int(number)].shape if int(number) < len(parameters) else None
         if shape is None or (value.dim() and value.shape != shape):
-            raise RunError(
-                f"the checkpoint does not fit the optimizer ({name}): delete the folder "
-                "checkpoint of the run to start it again"
-            )
+            raise _misfit("the optimizer", name)
         state.setdefault(int(number), {})[key] = value
     content = optimizer.state_dict()
     optimizer.load_state_dict({**content, "state": state})

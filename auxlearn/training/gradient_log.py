@@ -32,15 +32,11 @@ SMALLEST = 1e-30
 class GradientLog:
     """When gradients are measured.
 
-    Attributes:
-        every: Optimizer steps from one measurement to the next.
-        asked: Whether the user has asked for it: gradients that the weighting does not compute are
-            then computed for the measurement alone.
-        validation: Its gradient is measured as well; ``None`` for none.
+    With a ``validation`` objective its gradient is measured as well, and gradients that the
+    weighting does not compute are computed for the measurement alone.
     """
 
-    every: int = FREE_EVERY
-    asked: bool = False
+    every: int = FREE_EVERY  # optimizer steps from one measurement to the next
     validation: ValidationObjective | None = None
 
     def is_due(self, step: int) -> bool:

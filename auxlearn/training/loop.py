@@ -17,7 +17,7 @@ from torch import Tensor
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, TrainingDiverged
 from auxlearn.core.metric_names import ERRORS, Quantity
-from auxlearn.core.processes import Processes
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.encoders.shared import SharedEncoder
@@ -30,7 +30,7 @@ from auxlearn.training.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, primary_only_optimizer
+from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
 from auxlearn.training.plugin_checks import calling, numbers_of, state_of
 from auxlearn.training.step import RunStep
 from auxlearn.weighting.base import Weighting
@@ -49,13 +49,7 @@ def signed(metric: str, value: float) -> float:
 class Loop(ABC):
     """Optimizer steps from the latest checkpoint to the last one, which may end early.
 
-    Of several processes the leader reads and writes checkpoints, and tells the others what they go
-    on with.
-
-    Attributes:
-        title: What is shown beside the progress.
-        state: How far the training is.
-        total_steps: Number of the last step.
+    Of several processes the leader reads and writes checkpoints, and tells the others of them.
     """
 
     title: ClassVar[str] = "training"
@@ -66,13 +60,13 @@ class Loop(ABC):
         checkpoints: CheckpointFolder,
         total_steps: int,
         reporter: Reporter,
-        processes: Processes | None = None,
+        processes: Processes = ALONE,
     ) -> None:
         self.encoder = encoder
         self.checkpoints = checkpoints
         self.total_steps = total_steps
         self.reporter = reporter
-        self.processes = processes or Processes()
+        self.processes = processes
         self.state = TrainingState()
         self._started = 0.0
 
@@ -144,10 +138,7 @@ class Loop(ABC):
 
 
 class TrainingLoop(Loop):
-    """Trains until all epochs are done or the dev metric has stopped improving.
-
-    Several processes divide the evaluation among them.
-    """
+    """Trains until all epochs are done or the dev metric has stopped improving."""
 
     def __init__(
         self,
@@ -174,7 +165,7 @@ class TrainingLoop(Loop):
         self.evaluate = evaluate
         self.baseline = baseline
         self._auxiliaries = training_step.auxiliaries  # the primary-only phase drops them there
-        self.state.micro_batches = training_step.settings.gradient_accumulation_steps
+        self.state.micro_batches = training_step.gradient_accumulation_steps
         self.eval_steps = config.eval_steps or self.steps_per_epoch
         # What was measured in the latest steps, on the device, and in earlier ones, as numbers.
         self._latest: list[tuple[int, dict[str, Tensor]]] = []
@@ -263,20 +254,14 @@ class TrainingLoop(Loop):
         return groups | {group: state_of(plugin) for group, plugin in self._stateful().items()}
 
     def _stateful(self) -> dict[str, Any]:
-        """Return objectives with a state, by group of a checkpoint.
-
-        Tasks have theirs in the primary-only phase too: their metrics are evaluated there.
-        """
+        """Return objectives by group of a checkpoint; tasks are evaluated in the last phase too."""
         found: dict[str, Any] = {"loss": self.training_step.primary_loss}
         return found | {f"task-{one.name}": one.task for one in self._auxiliaries}
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
-        """Return the metrics of auxiliary tasks on dev examples of their own, by task.
-
-        Several processes divide the tasks among them.
-        """
+        """Return the metrics of tasks on dev examples of their own; processes divide the tasks."""
         encoder = self.encoder
-        with encoder.evaluating(), self.training_step.settings.autocast(), torch.no_grad():
+        with encoder.evaluating(), self.training_step.autocast(), torch.no_grad():
             own = {
                 one.name: numbers_of(one.task, "evaluate", encoder, name=one.name)
                 for number, one in enumerate(self._auxiliaries)
@@ -306,7 +291,8 @@ class TrainingLoop(Loop):
         config, start = self.config, self.state.primary_only_from
         steps = config.final_epochs * self.steps_per_epoch
         self.total_steps = start + steps
-        optimizer = primary_only_optimizer(config, self.encoder)
+        rates = {"learning_rate": config.final_learning_rate, "head_learning_rate": None}
+        optimizer = run_optimizer(config.model_copy(update=rates), self.encoder)
         self.training_step.train_primary_only(
             ConstantSchedule(optimizer)
             if config.final_schedule == "constant"
@@ -365,10 +351,8 @@ class TrainingLoop(Loop):
 
     @property
     def _ties_replace(self) -> bool:
-        """Whether an equal dev metric replaces the best checkpoint.
-
-        It never replaces the checkpoint that the primary-only phase began from: the phase is kept
-        only if dev improves.
+        """Whether an equal dev metric replaces the best checkpoint, but for that of the joint
+        phase: the primary-only phase is kept only if dev improves.
         """
         state = self.state
         replaceable = not self.in_primary_only_phase or state.best_step > state.primary_only_from
@@ -378,10 +362,8 @@ class TrainingLoop(Loop):
     def _patience_counts(self) -> bool:
         """Whether an evaluation without improvement counts towards early stopping.
 
-        A classifier often predicts the majority class alone in its first epochs, and the dev
-        metric is constant then. Stopping at that time would export a model that has not begun to
-        learn, so patience starts once the metric has been above the majority baseline, and never
-        within the first ``min_epochs``. The primary-only phase begins from a trained model.
+        A classifier often predicts the majority class alone in its first epochs. So patience starts
+        once the metric has been above the majority baseline, and never within ``min_epochs``.
         """
         state = self.state
         return self.in_primary_only_phase or (

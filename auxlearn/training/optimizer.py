@@ -21,10 +21,8 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
 ) -> torch.optim.AdamW:
-    """Return AdamW without weight decay on biases and normalisation weights.
-
-    On the CPU the fused step reads and writes each parameter once. On a GPU torch's default steps
-    many parameters together and keeps the step counts where reading them needs no synchronisation.
+    """Return AdamW without weight decay on biases and normalisation weights; fused on the CPU,
+    where each parameter is then read and written once.
     """
     head_rate = learning_rate if head_learning_rate is None else head_learning_rate
     head_decay = weight_decay if head_weight_decay is None else head_weight_decay
@@ -67,17 +65,8 @@ def run_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.Adam
     )
 
 
-def primary_only_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
-    """Return the optimizer of the primary-only phase, with one learning rate for all parameters."""
-    rates = {"learning_rate": config.final_learning_rate, "head_learning_rate": None}
-    return run_optimizer(config.model_copy(update=rates), encoder)
-
-
 class LinearSchedule:
-    """A learning rate with linear warm-up and linear decay to zero over ``total`` optimizer steps.
-
-    The learning rate is a function of the step alone, so a resumed run needs no saved state of it.
-    """
+    """Linear warm-up and decay to zero over ``total`` steps: a function of the step alone."""
 
     def __init__(
         self, optimizer: torch.optim.Optimizer, total: int, warmup_ratio: float, start: int = 0

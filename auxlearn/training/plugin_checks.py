@@ -29,7 +29,8 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
         raise
     except BaseException as error:  # a SystemExit would end the command as if all were well
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if _is_ours(plugin) or is_out_of_memory(error) or full:
+        ours = _class_of(plugin).__module__.split(".")[0] == "auxlearn"
+        if ours or is_out_of_memory(error) or full:
             raise
         raise PluginError(
             f"{_title(plugin, name)} failed in {method} ({named_fault(error)}): "
@@ -38,10 +39,7 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
 
 
 def check_loss(plugin: object, name: str, loss: object) -> None:
-    """Refuse the loss of an objective that is no scalar tensor with a graph.
-
-    That it is finite is checked by the training loop.
-    """
+    """Refuse the loss of an objective that is no scalar tensor with a graph."""
     wrong = ""
     if not isinstance(loss, Tensor):
         wrong = "None" if loss is None else f"a {type(loss).__name__}"
@@ -116,26 +114,16 @@ def numbers_of(
         return {k: v if isinstance(v, int | float) else float(v) for k, v in found.items()}
 
 
-def _is_ours(plugin: object) -> bool:
-    return _class_of(plugin).__module__.split(".")[0] == "auxlearn"
-
-
 def _class_of(plugin: object) -> type:
     return plugin if isinstance(plugin, type) else type(plugin)
 
 
 def _title(plugin: object, name: str | None) -> str:
     cls = _class_of(plugin)
-    title = name or getattr(plugin, "name", cls.__name__)
-    return f"'{title}' ({cls.__qualname__} of {_place(cls)})"
-
-
-def _place(cls: type) -> str:
-    """Return the file or module of a class."""
-    module = sys.modules.get(cls.__module__)
-    if cls.__module__.startswith("auxlearn_plugin_") and module is not None:
-        return str(module.__file__)
-    return cls.__module__
+    place, module = cls.__module__, sys.modules.get(cls.__module__)
+    if place.startswith("auxlearn_plugin_") and module is not None:
+        place = str(module.__file__)
+    return f"'{name or getattr(plugin, 'name', cls.__name__)}' ({cls.__qualname__} of {place})"
 
 
 def leaves(loss: Tensor) -> list[Tensor]:
@@ -154,10 +142,8 @@ def leaves(loss: Tensor) -> list[Tensor]:
 
 
 def check_trained(objective: str, owner: object, loss: Tensor, trained: Collection[int]) -> None:
-    """Refuse a loss that depends on parameters which no optimizer updates.
-
-    Such a parameter would silently keep its initial value, would not be reproducible from the seed
-    and would be missing from checkpoints.
+    """Refuse a loss that depends on parameters which no optimizer updates: they would silently keep
+    their initial values and be missing from checkpoints.
     """
     untrained = [leaf for leaf in leaves(loss) if id(leaf) not in trained]
     if not untrained:

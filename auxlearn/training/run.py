@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,15 +13,16 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.files import expand, replaced_folder
 from auxlearn.core.manifest import write_manifest
-from auxlearn.core.processes import Processes
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import REPORTERS
 from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import Compute, choose_compute
+from auxlearn.encoders.device import choose_compute
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.labelled import LabelEvaluator
@@ -29,7 +30,7 @@ from auxlearn.evaluation.metrics import Surrogate, surrogate_report
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
 from auxlearn.results.folder import RunFolder
-from auxlearn.results.loggers import ForwardingReporter
+from auxlearn.results.loggers import ForwardingReporter, ReportedRun
 from auxlearn.results.perturbation_log import PerturbationLog
 from auxlearn.results.record import (
     BestCheckpoint,
@@ -51,11 +52,8 @@ from auxlearn.training.setup import (
     describe_classifier,
     describe_language_model,
     load_heads,
-    require_compiler,
-    run_reporters,
     training_step,
 )
-from auxlearn.training.terms import StepSettings
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 
@@ -64,14 +62,14 @@ def train(
     config: RunConfig,
     reporter: Reporter | None = None,
     dataset: TextDataset | None = None,
-    processes: Processes | None = None,
+    processes: Processes = ALONE,
 ) -> RunResults:
     """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
 
     A data set in memory is saved as the folder that ``config.dataset`` names. Of several processes
     this is the leader; the others call :func:`follow`.
     """
-    reporter, processes = reporter or Reporter(), processes or Processes()
+    reporter = reporter or Reporter()
     config = config.resolved()
     weighting = build_weighting(config)
     if weighting.branches is not None:
@@ -87,11 +85,21 @@ def train(
             return load_finished(folder, config, reporter)
     folder.check(config)
     check_source(config, folder.path)
-    require_compiler(config, compute)
-    reporter = ForwardingReporter(reporter, run_reporters(config, folder))
+    if config.compile:
+        from auxlearn.encoders.compiled import check_compiler
+
+        check_compiler(compute.device)
+    reported = ReportedRun(folder.path, config.model_dump(mode="json"))
+    loggers = [REPORTERS.get(name)(reported) for name in config.report_to]
+    reporter = ForwardingReporter(reporter, loggers)
     started = time.perf_counter()
     reporter.message(f"reading data set {config.dataset}")
-    run = _Run(config, compute, reporter, weighting, folder, processes, dataset)
+    run = _Run(
+        *(config, compute, reporter, weighting.validation_source, dataset),
+        weighting=weighting,
+        folder=folder,
+        processes=processes,
+    )
     inputs = collect_inputs(config, run.data, weighting.validation_source)
     for line in (*run.data.notes, *run.data.warnings):
         reporter.message(line)
@@ -125,17 +133,20 @@ def train(
     return replace(results, folder=folder.path)
 
 
-def follow(processes: Processes, dataset: TextDataset | None = None) -> Path:
-    """Take part in the runs that the leader of several processes trains; return its last folder.
-
-    A follower writes nothing but what is in memory for a leader into a temporary folder.
-    """
+def follow(processes: Processes, dataset: TextDataset | None) -> Path:
+    """Take part in the runs of a leader, writing nothing of them; return the last folder."""
     while "folder" not in (told := processes.share()):
         config = RunConfig.model_validate(told["config"])
+        weighting = build_weighting(config)
         with TemporaryDirectory(prefix="auxlearn-") as scratch:
-            parts = (Reporter(), build_weighting(config), RunFolder(Path(scratch)), processes)
-            run = _Run(config, choose_compute(config), *parts, dataset)
-            run.micro_batches = told["micro_batches"]
+            run = _Run(
+                *(config, choose_compute(config), Reporter()),
+                *(weighting.validation_source, dataset),
+                weighting=weighting,
+                folder=RunFolder(Path(scratch)),
+                processes=processes,
+                micro_batches=told["micro_batches"],
+            )
             loop = run.prepare()
             loop.run()
             run.evaluate(loop)
@@ -172,40 +183,25 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
     return RunResults.load(folder.path)
 
 
+@dataclass(kw_only=True)
 class _Run(Materials):
-    """The stages of a run.
+    """The stages of a run."""
 
-    Attributes:
-        weighting: The weighting.
-        folder: The run folder.
-        processes: The processes that train together.
-        micro_batches: Micro-batches of a step.
-    """
-
-    def __init__(
-        self,
-        config: RunConfig,
-        compute: Compute,
-        reporter: Reporter,
-        weighting: Weighting,
-        folder: RunFolder,
-        processes: Processes,
-        dataset: TextDataset | None,
-    ) -> None:
-        super().__init__(config, compute, reporter, weighting.validation_source, dataset)
-        self.weighting = weighting
-        self.folder = folder
-        self.processes = processes
-        self.micro_batches = config.gradient_accumulation_steps
+    weighting: Weighting
+    folder: RunFolder
+    processes: Processes
+    micro_batches: int = 1  # of a step
 
     @cached_property
     def evaluator(self) -> Evaluator | LabelEvaluator:
         """The evaluator of dev, test and out-of-distribution sets."""
-        data, paths = self.data, (self.tokenize, self.compute, self.folder.predictions_path)
-        shared = (self.encoder, data.dataset, data.ood_sets, *paths)
+        shared = (
+            *(self.encoder, self.data.dataset, self.data.ood_sets, self.tokenize),
+            *(self.compute, self.folder.predictions_path, self.processes),
+        )
         if self.encoder.kind is not CLASSIFICATION:
-            return LabelEvaluator(*shared, self.config.thresholds == "dev", self.processes)
-        return Evaluator(*shared, self.config.unknown_labels == "count", self.processes)
+            return LabelEvaluator(*shared, self.config.thresholds == "dev")
+        return Evaluator(*shared, self.config.unknown_labels == "count")
 
     @cached_property
     def adapters(self) -> LowRankAdapters | None:
@@ -239,22 +235,21 @@ class _Run(Materials):
         self._compile_encoder()
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         steps = config.epochs * primary.steps_per_epoch
+        optimizer = run_optimizer(config, self.encoder)
         validation = self.data.validation
         step = training_step(
-            self.encoder,
-            primary,
-            primary_loss,
-            auxiliaries,
-            LinearSchedule(run_optimizer(config, self.encoder), steps, config.warmup_ratio),
-            StepSettings(
-                config.seed,
-                self.micro_batches,
-                config.max_grad_norm,
-                autocast=self.compute.autocast,
-            ),
             self.weighting,
             None if validation is None else self.tokenize(validation),
             self._surrogate,
+            encoder=self.encoder,
+            primary=primary,
+            primary_loss=primary_loss,
+            auxiliaries=auxiliaries,
+            schedule=LinearSchedule(optimizer, steps, config.warmup_ratio),
+            seed=config.seed,
+            gradient_accumulation_steps=self.micro_batches,
+            max_grad_norm=config.max_grad_norm,
+            autocast=self.compute.autocast,
             perturbation_log=PerturbationLog(self.folder.path, len(train_texts)),
             gradient_log=self._gradient_log(),
             processes=self.processes,
@@ -396,7 +391,7 @@ class _Run(Materials):
             attends_to_padding=self.weighting.attends_to_padding,
             kind=self.encoder.kind,
         )
-        return GradientLog(every, asked=True, validation=validation)
+        return GradientLog(every, validation)
 
     def _dataset_record(self) -> DatasetRecord:
         dataset, ood_sets = self.data.dataset, self.data.ood_sets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from auxlearn.core.errors import ConfigError, EncoderError, RunError, shorten
 from auxlearn.core.files import content_digest, expand
 from auxlearn.core.manifest import verify_export
 from auxlearn.core.progress import Reporter
-from auxlearn.core.registry import LOSSES, REPORTERS, TASKS, WEIGHTINGS
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import PluginChoice, ValidationSource
-from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.run_data import RunData, load_run_data
+from auxlearn.data.run_data import load_run_data
 from auxlearn.data.tokens import TokenizedTexts, check_stride, concatenate, tokenize_split
 from auxlearn.encoders.device import Compute, attend_in_single_precision
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
@@ -39,13 +38,11 @@ from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.objectives.masking import frequency_cross_entropy, score_masked
 from auxlearn.objectives.perturbation import perturb_texts_cached
 from auxlearn.results.folder import RunFolder, model_of
-from auxlearn.results.loggers import ReportedRun, RunReporter
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import AuxiliaryTask
-from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import calling, check_prepared
 from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.terms import Auxiliary
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 
@@ -209,7 +206,7 @@ def build_weighting(config: RunConfig) -> Weighting:
     options = cls.Options.model_validate(config.weights.options)
     with calling(cls, "__init__", config.weights.name):
         weighting: Weighting = cls(options, config.objective_names())
-        validate_weighting(weighting)
+        _ = weighting.weights  # options that do not fit the objectives are refused here
     if config.compile and weighting.differentiates_twice:
         raise ConfigError(
             "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
@@ -223,11 +220,6 @@ def build_weighting(config: RunConfig) -> Weighting:
     return weighting
 
 
-def validate_weighting(weighting: Weighting) -> Tensor:
-    """Check that the options of a weighting fit its objectives, and return its initial weights."""
-    return weighting.weights
-
-
 def describe_language_model(
     config: RunConfig,
     encoder: SharedEncoder,
@@ -235,11 +227,8 @@ def describe_language_model(
     dev: TokenizedTexts,
     compute: Compute,
 ) -> str:
-    """Return a warning about a language-model head that knows no more than token frequencies.
-
-    Such a head is trained before it teaches the encoder anything, and what it predicts in place of
-    a token is a frequent one. It is asked for masked tokens of at most :data:`HEAD_TEXTS` texts,
-    which are the same for every seed of a run, and so are the masks.
+    """Return a warning about a language-model head that knows no more than token frequencies: it
+    would be trained before it teaches the encoder anything. The texts are the same for every seed.
     """
     order = torch.randperm(len(dev), generator=rng.generator(0, "language-model head", "texts"))
     found = score_masked(
@@ -264,35 +253,6 @@ def describe_language_model(
         f"{found.loss:.2f} nats, that of the token frequencies in train {frequencies:.2f}; choose "
         "an encoder with a trained head, or train this one by `auxlearn pretrain` first"
     )
-
-
-def require_compiler(config: RunConfig, compute: Compute) -> None:
-    """Check that ``torch.compile`` works if the configuration asks for it."""
-    if config.compile:
-        from auxlearn.encoders.compiled import check_compiler
-
-        check_compiler(compute.device)
-
-
-def run_reporters(config: RunConfig, folder: RunFolder) -> list[RunReporter]:
-    """Return the reporters that the configuration asks for."""
-    run = ReportedRun(folder.path, config.model_dump(mode="json"))
-    return [REPORTERS.get(name)(run) for name in config.report_to]
-
-
-def load_run_encoder(config: RunConfig, data: RunData, compute: Compute) -> SharedEncoder:
-    """Load the encoder that training begins with; see :func:`load_initial_encoder`."""
-    encoder = load_initial_encoder(config, data.dataset.label_names, data.dataset.kind)
-    encoder.random_head = config.random_head
-    check_length(encoder.config, config.max_length)
-    check_stride(encoder.tokenizer, config.max_length, config.windowing)
-    encoder.window_pooling = config.window_pooling
-    encoder.to(compute.device)
-    if config.precision == "bf16" and compute.device.type == "cpu":
-        attend_in_single_precision(encoder.body)
-    freeze(encoder, config.freeze)
-    _check_body(config, encoder)
-    return encoder
 
 
 def check_shared_parameters(config: RunConfig) -> None:
@@ -330,64 +290,38 @@ def check_dropout(objectives: Iterable[Objective], encoder: SharedEncoder) -> No
             )
 
 
-def run_context(
-    config: RunConfig,
-    name: str,
-    encoder: SharedEncoder,
-    split: Split,
-    texts: TokenizedTexts,
-    cache: TensorCache,
-    reporter: Reporter,
-    tracker: InputTracker | None = None,
-) -> ObjectiveContext:
-    """Return what an objective of a name is prepared with."""
-    return ObjectiveContext(
-        name,
-        encoder,
-        split,
-        texts,
-        max_length=config.max_length,
-        cache=cache,
-        seed=config.seed,
-        progress=reporter.progress,
-        tracker=tracker,
-        text_column=config.text_column,
-        windowing=config.windowing,
-    )
-
-
+@dataclass
 class Materials:
-    """What a run is made of, as its configuration says: data, encoder, texts, objectives.
+    """What a run is made of, as its configuration says: data, encoder, texts, objectives."""
 
-    Attributes:
-        config: The settings.
-        compute: Device and precision.
-        reporter: Shows progress.
-        cache: The cache on disk.
-        data: The splits, out-of-distribution sets and validation examples.
-        tracker: Notes what objectives read.
-    """
+    config: RunConfig
+    compute: Compute
+    reporter: Reporter
+    validation: ValidationSource | None = None  # examples that drive the weights
+    dataset: TextDataset | None = None  # in memory; by default that of the configuration
 
-    def __init__(
-        self,
-        config: RunConfig,
-        compute: Compute,
-        reporter: Reporter,
-        validation: ValidationSource | None = None,
-        dataset: TextDataset | None = None,
-    ) -> None:
-        self.config = config
-        self.compute = compute
-        self.reporter = reporter
-        self.cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
-        data = load_run_data(config, validation, self.cache.folder, dataset)
+    def __post_init__(self) -> None:
+        folder = self.config.cache_dir
+        self.cache = TensorCache(expand(folder) if folder else None)
+        data = load_run_data(self.config, self.validation, self.cache.folder, self.dataset)
         self.data = replace(data, audits=self.cache.folder)
-        self.tracker: InputTracker | None = None
+        self.tracker = InputTracker()  # notes what objectives read
 
     @cached_property
     def encoder(self) -> SharedEncoder:
-        """The pretrained encoder, loaded when it is first asked for."""
-        return load_run_encoder(self.config, self.data, self.compute)
+        """The encoder that training begins with, loaded when it is first asked for."""
+        config, dataset = self.config, self.data.dataset
+        encoder = load_initial_encoder(config, dataset.label_names, dataset.kind)
+        encoder.random_head = config.random_head
+        check_length(encoder.config, config.max_length)
+        check_stride(encoder.tokenizer, config.max_length, config.windowing)
+        encoder.window_pooling = config.window_pooling
+        encoder.to(self.compute.device)
+        if config.precision == "bf16" and self.compute.device.type == "cpu":
+            attend_in_single_precision(encoder.body)
+        freeze(encoder, config.freeze)
+        _check_body(config, encoder)
+        return encoder
 
     def tokenize(self, split: Split) -> TokenizedTexts:
         """Tokenise a split, or read its tokens from the cache."""
@@ -414,8 +348,19 @@ class Materials:
 
     def context(self, name: str, split: Split, texts: TokenizedTexts) -> ObjectiveContext:
         """Return what an objective of a name is prepared with."""
-        parts = (self.encoder, split, texts, self.cache, self.reporter)
-        return run_context(self.config, name, *parts, self.tracker)
+        return ObjectiveContext(
+            name,
+            self.encoder,
+            split,
+            texts,
+            max_length=self.config.max_length,
+            cache=self.cache,
+            seed=self.config.seed,
+            progress=self.reporter.progress,
+            tracker=self.tracker,
+            text_column=self.config.text_column,
+            windowing=self.config.windowing,
+        )
 
     def primary_loss(self, texts: TokenizedTexts) -> PrimaryLoss:
         """Return the prepared loss of the primary task."""
@@ -450,40 +395,20 @@ def auxiliary(name: str, task: AuxiliaryTask, batch_size: int, seed: int) -> Aux
 
 
 def training_step(
-    encoder: SharedEncoder,
-    primary: BatchStream,
-    primary_loss: PrimaryLoss,
-    auxiliaries: Sequence[Auxiliary],
-    schedule: LinearSchedule,
-    settings: StepSettings,
-    weighting: Weighting,
-    validation: TokenizedTexts | None,
-    surrogate: Surrogate,
-    **further: Any,
+    weighting: Weighting, validation: TokenizedTexts | None, surrogate: Surrogate, **parts: Any
 ) -> RunStep:
-    """Return the step of a run as its weighting wants it, with the validation objective.
-
-    ``further`` goes to :class:`~auxlearn.training.step.RunStep`.
-    """
-    objective = None
+    """Return the step of a run, made of its parts, as its weighting wants it."""
+    padded = weighting.attends_to_padding
+    step = RunStep(**parts, clip_head_separately=weighting.clips_apart, attends_to_padding=padded)
     if validation is not None:
-        objective = ValidationObjective(
+        step.validation = ValidationObjective(
             validation,
-            weighting.validation_batch_size(primary.batch_size),
+            weighting.validation_batch_size(step.primary.batch_size),
             surrogate,
-            settings.seed,
+            step.seed,
             head=weighting.dev_head,
-            batches_per_step=max(
-                settings.gradient_accumulation_steps, weighting.validation_batches
-            ),
-            attends_to_padding=weighting.attends_to_padding,
-            kind=encoder.kind,
+            batches_per_step=max(step.gradient_accumulation_steps, weighting.validation_batches),
+            attends_to_padding=padded,
+            kind=step.encoder.kind,
         )
-    wanted = replace(
-        settings,
-        clip_head_separately=weighting.clips_apart,
-        attends_to_padding=weighting.attends_to_padding,
-    )
-    return RunStep(
-        encoder, primary, primary_loss, auxiliaries, schedule, wanted, objective, **further
-    )
+    return step

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from auxlearn.core import rng
 from auxlearn.core.metric_names import VALIDATION
-from auxlearn.core.processes import Processes
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
@@ -37,66 +37,56 @@ from auxlearn.training.sums import (
     sum_with_graph,
     summed_grad,
 )
-from auxlearn.training.terms import Auxiliary, StepSettings, Term, placements_of, split_batch
+from auxlearn.training.terms import Auxiliary, Term, placements_of, split_batch
 from auxlearn.training.validation import ValidationObjective
+from auxlearn.weighting.base import Members
 from auxlearn.weighting.gradients import Gradient, shared_gradient
-from auxlearn.weighting.members import Members
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class RunStep:
     """The :class:`~auxlearn.weighting.base.TrainingStep` that the weighting of a run receives.
 
     Auxiliary objectives are computed before the primary one, because a task may change the examples
     that the primary task is trained on. Only one autograd graph is alive at a time. The dropout
-    masks and the corruption of every objective come from random streams of its own.
-
-    Several processes divide the micro-batches of a step among them. What they find is summed before
-    anyone uses it, so that gradients and losses are equal in all processes, and are those of one
-    process that computes all micro-batches.
-
-    Attributes:
-        gradient_metrics: What was measured of the gradients of this step, by key of
-            ``metrics.jsonl``; empty if nothing was.
+    masks and the corruption of every objective come from random streams of its own. Several
+    processes divide the micro-batches among them; what they find is summed before anyone uses it,
+    so that all have the gradients and losses of one process that computes everything.
     """
 
-    def __init__(
-        self,
-        encoder: SharedEncoder,
-        primary: BatchStream,
-        primary_loss: PrimaryLoss,
-        auxiliaries: Sequence[Auxiliary],
-        schedule: LinearSchedule,
-        settings: StepSettings,
-        validation: ValidationObjective | None = None,
-        perturbation_log: PerturbationLog | None = None,
-        gradient_log: GradientLog | None = None,
-        processes: Processes | None = None,
-    ) -> None:
-        self.processes = processes or Processes()
-        self.encoder = encoder
+    encoder: SharedEncoder
+    primary: BatchStream
+    primary_loss: PrimaryLoss
+    auxiliaries: Sequence[Auxiliary]
+    schedule: LinearSchedule
+    seed: int = 0
+    gradient_accumulation_steps: int = 1  # micro-batches of a batch
+    max_grad_norm: float = 1.0  # 0: no clipping
+    clip_head_separately: bool = False  # the classification head's gradient, from all others
+    attends_to_padding: bool = False  # as some released code does
+    autocast: Callable[[], AbstractContextManager[None]] = nullcontext  # of forward passes
+    validation: ValidationObjective | None = None
+    perturbation_log: PerturbationLog | None = None
+    gradient_log: GradientLog | None = None
+    processes: Processes = ALONE
+
+    def __post_init__(self) -> None:
+        encoder = self.encoder
         self.model: nn.Module = encoder
-        self.primary = primary
-        self.primary_loss = primary_loss
-        self.auxiliaries = tuple(auxiliaries)
-        self.schedule = schedule
-        self.optimizer = schedule.optimizer
-        self.settings = settings
-        self.seed = settings.seed
-        self.max_grad_norm = settings.max_grad_norm
-        self.validation = validation
-        self.perturbation_log = perturbation_log
-        self.gradient_log = gradient_log
+        self.optimizer = self.schedule.optimizer
+        # What was measured of the gradients of this step, by key of ``metrics.jsonl``.
         self.gradient_metrics: dict[str, Tensor] = {}
         self.names = ("primary", *(auxiliary.name for auxiliary in self.auxiliaries))
         self.parameters = [p for p in encoder.parameters() if p.requires_grad]
         self.placements = placements_of(encoder, self.parameters)
         self.losses: dict[str, Tensor] = {}
         self.isolated: frozenset[str] = frozenset()
-        self.members = Members({o.name: o.task.members for o in auxiliaries if o.task.members})
+        members = {one.name: one.task.members for one in self.auxiliaries if one.task.members}
+        self.members = Members(members)
         self.number = 0
-        self.total_steps = schedule.total
+        self.total_steps = self.schedule.total
         self._warned_about_attention = False
         self._checked: set[str] = set()
         self._observed = Observed(encoder)
@@ -195,10 +185,8 @@ class RunStep:
         return [[None] * len(self.parameters) for _ in range(count)]
 
     def _summed_gradients(self) -> list[Gradient]:
-        """Return the gradient of each objective, summed over micro-batches and processes.
-
-        The sum over the processes of what is complete is begun at once: it is made during the
-        backward passes of the other objectives.
+        """Return the gradient of each objective, summed over micro-batches and processes: what is
+        complete is summed during the backward passes of the other objectives.
         """
         terms = self._own_terms()
         order = [*self.names[1:], self.names[0]]  # that of the terms
@@ -232,7 +220,7 @@ class RunStep:
             log is not None
             and log.is_due(self.number)
             and not self.gradient_metrics
-            and (len(self.names) > 1 or log.asked)
+            and (len(self.names) > 1 or log.validation is not None)
         )
 
     def _measure(self, gradients: Sequence[Gradient]) -> None:
@@ -250,7 +238,7 @@ class RunStep:
 
     def _measure_apart(self) -> None:
         """Compute the gradients for the measurement alone, if that is due and was asked for."""
-        if self._measures and self.gradient_log is not None and self.gradient_log.asked:
+        if self._measures and self.gradient_log is not None and self.gradient_log.validation:
             objectives = [self.primary_loss, *(one.task for one in self.auxiliaries)]
             with self._unrecorded(), keeping_state(objectives):
                 self._measure(self._summed_gradients())
@@ -287,14 +275,13 @@ class RunStep:
     def _gradient_of(
         self, validation: ValidationObjective, index: int = 0, batches: int = 1
     ) -> tuple[Gradient, Tensor]:
-        """Return the gradient of a validation objective, and its mean loss over batches.
-
-        The examples of each batch are divided among the processes.
+        """Return the gradient of a validation objective, and its mean loss over batches; the
+        processes divide the examples of each among them.
         """
         total: Gradient = [None] * len(self.parameters)
         losses = []
         for part in range(batches):
-            with self.encoder.evaluating(), self.settings.autocast():
+            with self.encoder.evaluating(), self.autocast():
                 place = (self.number, index, batches, part)
                 loss = validation.loss(self.encoder, *place, self.processes) / batches
             if loss.requires_grad:
@@ -304,9 +291,8 @@ class RunStep:
         return total, torch.stack(losses).sum()
 
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
-        """Return each objective's loss on the batches of a later step, by a copy of the model.
-
-        Of several processes each returns the part of its own micro-batches.
+        """Return each objective's loss on the batches of a later step, by a copy of the model; of
+        several processes each returns the part of its own micro-batches.
         """
         if not lookahead:
             self._measure_apart()
@@ -320,15 +306,14 @@ class RunStep:
         return torch.stack([torch.as_tensor(total) for total in totals.values()])
 
     def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
-        """Return the mean of the validation objective over batches, by a copy of the model.
-
-        Of several processes each has a graph to its own examples alone.
+        """Return the mean of the validation objective over batches, by a copy of the model; of
+        several processes each has a graph to its own examples alone.
         """
         validation = self._require_validation()
         assert isinstance(model, SharedEncoder)
         losses = []
         for part in range(batches):
-            with model.evaluating(), self.settings.autocast():
+            with model.evaluating(), self.autocast():
                 place = (self.number, 0, batches, part)
                 losses.append(model(validation.loss, *place, self.processes))
         mean = torch.stack(losses).mean()
@@ -336,10 +321,7 @@ class RunStep:
         return mean + self._nothing(model)
 
     def _nothing(self, model: nn.Module) -> Tensor | float:
-        """Return a zero that has a graph in every process, also in one without examples.
-
-        It leads to a parameter that the primary loss trains in any case.
-        """
+        """Return a zero with a graph, to a parameter that every primary loss trains."""
         if self.processes.count == 1:
             return 0.0
         heads = zip(self.parameters, self.placements, strict=True)
@@ -377,7 +359,7 @@ class RunStep:
 
     def _clipping_groups(self) -> list[list[nn.Parameter]]:
         """Return the groups of parameters whose gradient norms are clipped separately."""
-        if not self.settings.clip_head_separately:
+        if not self.clip_head_separately:
             return [self.parameters]
         placed = list(zip(self.parameters, self.placements, strict=True))
         others = [parameter for parameter, part in placed if part != "primary_head"]
@@ -396,12 +378,10 @@ class RunStep:
         lookahead: int = 0,
         apart: bool = False,
     ) -> Iterator[tuple[Term, Tensor]]:
-        """Yield the loss of each term, with its graph.
+        """Yield the loss of each term, with its graph; ``apart``, those of a task's members one by
+        one.
 
-        With ``apart``, those of a task that is made of several are yielded one by one.
-
-        Over the terms of all processes, the losses of an objective sum to its mean loss over the
-        whole batch.
+        Over all processes, the losses of an objective sum to its mean loss over the whole batch.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:
@@ -443,12 +423,11 @@ class RunStep:
         return list(filter(self._owns, self._terms(self.number if step is None else step, without)))
 
     def _terms(self, step: int, without: frozenset[str] = frozenset()) -> list[Term]:
-        """Return what a step computes, in order: by micro-batch, the primary task last.
-
-        The last batch of an epoch is smaller and may have fewer micro-batches than the batch of
-        another objective.
+        """Return what a step computes, in order: by micro-batch, the primary task last. The last
+        batch of an epoch is smaller and may have fewer micro-batches than that of another
+        objective.
         """
-        whole, count = self.primary.batch(step), self.settings.gradient_accumulation_steps
+        whole, count = self.primary.batch(step), self.gradient_accumulation_steps
         primary = split_batch(whole, count)
         batches: list[tuple[Auxiliary | None, list[Batch], list[float]]] = []
         for auxiliary in self.auxiliaries:
@@ -492,22 +471,25 @@ class RunStep:
 
     def _loss_of(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:
         """Return the mean loss of an objective, and what it changes in the primary batch."""
-        generator = self._generator(term.name, step, term.micro_batch)
-        forward = self._seeded_forward(term.name, step, term.micro_batch)
-        objective: Objective
-        if term.auxiliary is None:
-            objective = self.primary_loss
-            number = term.micro_batch
-            watched = self._observed.watched(number) if self._watching else nullcontext()
-            with calling(objective, "loss"), forward, watched:
-                result = TaskResult(model(objective.loss, batch, generator))
-        else:
-            objective = term.auxiliary.task
-            with calling(objective, "loss", term.name), forward:
-                found = model(objective.loss, batch, generator)
-            result = found if isinstance(found, TaskResult) else TaskResult(found)
-            check_result(objective, term.name, result, batch)
-        self._check_loss(term.name, objective, result.loss, model)
+        task, name, number = term.auxiliary, term.name, term.micro_batch
+        objective: Objective = self.primary_loss if task is None else task.task
+        generator = self._generator(name, step, number)
+        watched = task is None and self._watching
+        with (
+            calling(objective, "loss", None if task is None else name),
+            rng.seeded(self.seed, name, "dropout", step, number, device=self.encoder.device),
+            self.autocast(),
+            self._observed.watched(number) if watched else nullcontext(),
+        ):
+            found = model(objective.loss, batch, generator)
+        result = found if task and isinstance(found, TaskResult) else TaskResult(found)
+        if task is not None:
+            check_result(objective, name, result, batch)
+        check_loss(objective, name, result.loss)
+        if name not in self._checked and torch.is_grad_enabled():  # once per process
+            self._checked.add(name)
+            trained = {id(parameter) for parameter in model.parameters()}
+            check_trained(name, objective, result.loss, trained)
         return result
 
     @property
@@ -519,27 +501,9 @@ class RunStep:
         """Return the generator of an objective, in the same state at every call."""
         return rng.generator(self.seed, name, "draws", step, micro_batch)
 
-    @contextmanager
-    def _seeded_forward(self, name: str, step: int, micro_batch: int) -> Iterator[None]:
-        """Seed the dropout of one objective on one micro-batch, within the autocast context."""
-        device = self.encoder.device
-        with (
-            rng.seeded(self.seed, name, "dropout", step, micro_batch, device=device),
-            self.settings.autocast(),
-        ):
-            yield
-
-    def _check_loss(self, name: str, objective: Objective, loss: Tensor, model: nn.Module) -> None:
-        """Check a loss; once per process also that it depends on trained parameters only."""
-        check_loss(objective, name, loss)
-        if name not in self._checked and torch.is_grad_enabled():
-            self._checked.add(name)
-            trained = {id(parameter) for parameter in model.parameters()}
-            check_trained(name, objective, loss, trained)
-
     def _with_attention(self, batch: Batch) -> Batch:
         """Return a batch with the attention mask that the run trains with."""
-        if self.settings.attends_to_padding:
+        if self.attends_to_padding:
             return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
         return batch
 

@@ -22,10 +22,9 @@ from auxlearn.weighting.gradients import Gradient
 
 
 def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
-    """Add a gradient to a total.
+    """Add a gradient to a total; no tensor is changed.
 
-    No tensor is changed: autograd may return one for several parameters, such as for a and b of
-    ``x + a + b``.
+    Autograd may return one for several parameters, such as for a and b of ``x + a + b``.
     """
     for number, addend in enumerate(gradient):
         old = total[number]
@@ -34,14 +33,10 @@ def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
 
 
 class GradientSum:
-    """The sum of a gradient over all processes.
+    """The sum of a gradient over all processes; ``like``: the trained parameters.
 
     An entry is ``None`` if it is ``None`` in every process: with each bucket, the processes count
     who has which gradient.
-
-    Args:
-        processes: The processes.
-        like: Tensors of the shapes of the gradients: the trained parameters.
     """
 
     def __init__(self, processes: Processes, like: Sequence[Tensor]) -> None:
@@ -60,9 +55,8 @@ class GradientSum:
 
     @contextmanager
     def sending(self, loss: Tensor, parameters: Sequence[Tensor]) -> Iterator[None]:
-        """Send each bucket of ``.grad`` during the backward pass of a loss, the last one to add.
-
-        A bucket is sent when the pass has reached all of its parameters that the loss depends on.
+        """Send each bucket of ``.grad`` as soon as the backward pass of the last loss has reached
+        it.
         """
         place = {id(parameter): number for number, parameter in enumerate(parameters)}
         missing = {place[id(leaf)] for leaf in leaves(loss) if id(leaf) in place}
@@ -108,15 +102,8 @@ class GradientSum:
 
 
 class ObjectiveSums:
-    """The gradients of several objectives, each summed over micro-batches and all processes.
-
-    The sum over the processes of what is complete is made while other objectives are computed.
-
-    Args:
-        processes: The processes.
-        like: The trained parameters.
-        order: The objectives, in the order in which they are completed.
-        counts: How many gradients of each this process adds.
+    """The gradients of objectives, summed over micro-batches and processes, in the ``order`` of
+    their completion; ``counts``: how many gradients of each are added here.
     """
 
     def __init__(
@@ -179,13 +166,8 @@ def sum_gradient(processes: Processes, gradient: Gradient, like: Sequence[Tensor
 
 
 def join_rows(processes: Processes, rows: Tensor, shape: Sequence[int], first: int) -> Tensor:
-    """Return the rows of all processes; those of this one keep their graph.
-
-    Args:
-        processes: The processes.
-        rows: Rows of this process; in further dimensions they may be smaller than the whole.
-        shape: Shape of the whole.
-        first: Number of the first row of this process.
+    """Return the rows of all processes, of a ``shape``; those of this one, from ``first`` on, keep
+    their graph. In further dimensions they may be smaller than the whole.
     """
     if processes.count == 1:
         return rows
@@ -199,11 +181,7 @@ def join_rows(processes: Processes, rows: Tensor, shape: Sequence[int], first: i
 
 
 class Observed:
-    """Token ids and gradients of the primary loss at the tokens, by micro-batch of a step.
-
-    Args:
-        encoder: The encoder that is watched.
-    """
+    """Token ids and gradients of the primary loss at the tokens, by micro-batch of a step."""
 
     def __init__(self, encoder: SharedEncoder) -> None:
         self._encoder = encoder
@@ -269,9 +247,8 @@ class _Sum(torch.autograd.Function):
 def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
     """Return the sum of a gradient over all processes, to be differentiated once.
 
-    What is differentiated is the sum of a function of each process. In every process an entry of
-    the gradient has a graph, so that all of them take part in the sum of the derivative. Entries of
-    ``like`` that require no gradient have none.
+    What is differentiated is the sum of a function of each process: in every process each entry has
+    a graph. Entries of ``like`` that require no gradient have none.
     """
     if processes.count == 1:
         return gradient

@@ -1,9 +1,8 @@
-"""What one optimizer step is made of: auxiliary tasks, settings, one term for each micro-batch."""
+"""What one optimizer step is made of: auxiliary tasks, one term for each micro-batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -16,59 +15,22 @@ from auxlearn.weighting.gradients import Placement
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """An auxiliary task of a run.
+    """An auxiliary task of a run."""
 
-    Attributes:
-        name: Name of the objective in the run.
-        task: The task.
-        stream: Its batches; ``None`` for a task that shares the batches of the primary task.
-    """
-
-    name: str
+    name: str  # name of the objective in the run
     task: AuxiliaryTask
-    stream: BatchStream | None
-
-
-@dataclass(frozen=True)
-class StepSettings:
-    """Settings of the optimizer steps of a run.
-
-    Attributes:
-        seed: The run's seed.
-        gradient_accumulation_steps: Gradient accumulation: micro-batches per batch.
-        max_grad_norm: Maximum gradient norm; 0 disables clipping.
-        clip_head_separately: Clip the gradient of the classification head and that of all other
-            parameters separately, each to ``max_grad_norm``.
-        attends_to_padding: Let attention include padding tokens, as some released code does.
-        autocast: Returns the context of forward passes.
-    """
-
-    seed: int
-    gradient_accumulation_steps: int = 1
-    max_grad_norm: float = 1.0
-    clip_head_separately: bool = False
-    attends_to_padding: bool = False
-    autocast: Callable[[], AbstractContextManager[None]] = nullcontext
+    stream: BatchStream | None  # its batches; None: those of the primary task
 
 
 @dataclass(frozen=True)
 class Term:
-    """One objective on one micro-batch of a step.
+    """One objective on one micro-batch of a step."""
 
-    Attributes:
-        micro_batch: Number of the micro-batch within the step.
-        auxiliary: The auxiliary task; ``None`` for the primary task.
-        batch: The examples.
-        share: Weight of the mean loss over ``batch`` in the objective's loss of the step.
-        member: Number of the objective among those that the task is made of, if their losses are
-            kept apart.
-    """
-
-    micro_batch: int
-    auxiliary: Auxiliary | None
+    micro_batch: int  # number of the micro-batch within the step
+    auxiliary: Auxiliary | None  # the auxiliary task; None for the primary task
     batch: Batch
-    share: float
-    member: int | None = None
+    share: float  # weight of the mean loss over batch in the objective's loss of the step
+    member: int | None = None  # of the task's members, if their losses are kept apart
 
     @property
     def name(self) -> str:
@@ -94,9 +56,8 @@ def placements_of(
 
 
 def split_batch(batch: Batch, count: int) -> list[Batch]:
-    """Split a batch into at most ``count`` micro-batches of nearly equal numbers of examples.
-
-    Each micro-batch is padded to the longest of its own texts, as a batch of these texts would be.
+    """Split a batch into at most ``count`` micro-batches of nearly equal numbers of examples, each
+    padded to the longest of its own texts.
     """
     if count == 1:
         return [batch]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import torch
@@ -19,7 +19,7 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.metrics import Surrogate, surrogate_loss
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, require
-from auxlearn.objectives.heads import features_of
+from auxlearn.objectives.base import features_of
 from auxlearn.training.sums import join_rows
 from auxlearn.weighting.base import DevHead
 
@@ -70,10 +70,7 @@ def closed_form_head(features: Tensor, labels: Tensor, classes: int) -> Callable
 def initialise_head(
     hidden: int, classes: int, seed: int, step: int, like: Tensor, kind: Kind = CLASSIFICATION
 ) -> nn.Module:
-    """Return a newly initialised head: a linear layer with tanh and a linear layer to logits.
-
-    A kind whose logits no linear layer has gets a head of its own, without dropout.
-    """
+    """Return a new head as the classifier's, or that of a kind that no linear layer will do for."""
     with rng.seeded(seed, "dev head", step):
         usual = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, classes))
         head = usual if kind.pipeline else kind.head(usual).eval()
@@ -88,9 +85,8 @@ def fit_head(
 ) -> nn.Module:
     """Fit a head to features as META-TARTAN's released code does, and freeze it.
 
-    Up to ten steps of AdamW on the mean cross-entropy, fewer once the loss changes by less than
-    0.001 between two steps. ``features`` is called in every step, and returns features without a
-    graph.
+    Up to ten steps of AdamW, fewer once the loss changes by less than 0.001 between two steps.
+    ``features`` is called in every step, and returns features without a graph.
     """
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=FIT_LEARNING_RATE, weight_decay=FIT_WEIGHT_DECAY, betas=FIT_BETAS
@@ -110,6 +106,7 @@ def fit_head(
     return head.requires_grad_(False)
 
 
+@dataclass(eq=False)
 class ValidationObjective:
     """Loss on mini-batches of validation examples.
 
@@ -118,42 +115,34 @@ class ValidationObjective:
     possible.
     """
 
-    def __init__(
-        self,
-        texts: TokenizedTexts,
-        batch_size: int,
-        surrogate: Surrogate,
-        seed: int,
-        head: DevHead = "own",
-        batches_per_step: int = 1,
-        attends_to_padding: bool = False,
-        kind: Kind = CLASSIFICATION,
-    ) -> None:
+    texts: TokenizedTexts
+    batch_size: int
+    surrogate: Surrogate
+    seed: int
+    head: DevHead = "own"
+    batches_per_step: int = 1
+    attends_to_padding: bool = False
+    kind: Kind = CLASSIFICATION
+
+    def __post_init__(self) -> None:
+        texts = self.texts
         targets = texts.labels if texts.tags is None else texts.tags
         if targets is None:
             raise ValueError("a validation objective needs labelled texts")
-        if head == "closed":
-            require(kind, "dev heads")
-        self.texts = texts
-        self.kind = kind
         self.labels = targets
-        self._balanced = surrogate == "macro_f1" and kind is CLASSIFICATION
-        if head != "own" and len(texts) < 2:
+        if self.head == "closed":
+            require(self.kind, "dev heads")
+        self._balanced = self.surrogate == "macro_f1" and self.kind is CLASSIFICATION
+        if self.head != "own" and len(texts) < 2:
             raise DataError(
                 "a dev head is fitted to other validation examples than those of the loss: give "
                 "at least two, or choose the dev head own"
             )
-        head_size = 0 if head == "own" else min(HEAD_EXAMPLES, len(texts) // 2)
-        self.batch_size = min(batch_size, len(texts) - head_size)
-        self.surrogate = surrogate
-        self.seed = seed
-        self.head = head
-        self.batches_per_step = batches_per_step
-        self.attends_to_padding = attends_to_padding
+        size = self._head_size = 0 if self.head == "own" else min(HEAD_EXAMPLES, len(texts) // 2)
+        self.batch_size = min(self.batch_size, len(texts) - size)
         # Of a step if it has a dev head, whose examples come first; else of one batch.
-        drawn = self.batch_size if not head_size else head_size + batches_per_step * self.batch_size
-        self._head_size = head_size
-        self._stream = UniformStream(texts, drawn, seed, "validation")
+        drawn = size + (self.batches_per_step if size else 1) * self.batch_size
+        self._stream = UniformStream(texts, drawn, self.seed, "validation")
         self._heads: dict[int, nn.Module] = {}
 
     @cached_property
@@ -164,10 +153,9 @@ class ValidationObjective:
     def constant_loss(self) -> float:
         """Loss of the best prediction that is the same for every example.
 
-        For accuracy it is certain of the most frequent class. The cross-entropy is lowest for the
-        shares of the classes, whose entropy it is. The smooth macro-F1 of a balanced batch is
-        highest for the shares of the classes in it, where it is 1 / classes; if a batch is too
-        small to hold all classes, for equal probabilities, where it is 2 / (classes + examples).
+        For accuracy it is certain of the most frequent class; the cross-entropy is the entropy of
+        the shares of the classes. The smooth macro-F1 of a balanced batch with all classes is 1 /
+        classes; of a smaller batch, by equal probabilities, 2 / (classes + examples).
         """
         if self.kind is not CLASSIFICATION:
             return self.kind.constant_loss(self.labels, self.surrogate)
@@ -191,8 +179,7 @@ class ValidationObjective:
         """Return the loss on a part of a step's batches, a scalar with a graph.
 
         The mean over the parts is the mean loss of the batches. Of several processes each computes
-        some examples of the part. All return its whole loss, and the graph leads to their own
-        examples: the sum of the gradients is that of the loss.
+        some examples. All return the whole loss, and its graph leads to their own examples.
         """
         batch = self._batch(self._part(step * self.batches_per_step + index, batches, part))
         assert batch.targets is not None
@@ -247,9 +234,8 @@ class ValidationObjective:
     def _part(self, first: int, batches: int, part: int) -> Tensor:
         """Return the numbers of the examples of a part of some batches.
 
-        All examples count alike in a mean over batches of one size, however they are grouped.
-        Grouped by length they need less padding. Smooth macro-F1 depends on the grouping, and so do
-        the metrics of other kinds.
+        Grouped by length they need less padding, and a mean of losses stays. Smooth macro-F1 and
+        the metrics of other kinds depend on the grouping.
         """
         if self.kind is not CLASSIFICATION or self._balanced or batches == 1:
             return self._examples(first + part)
@@ -260,8 +246,7 @@ class ValidationObjective:
     def _dev_head(self, encoder: SharedEncoder, step: int, new: bool) -> Callable[[Tensor], Tensor]:
         """Return the head of a step, with a graph if it has a closed form.
 
-        A fitted head is kept for all batches of its step. Its dependence on the encoder is left out
-        of the derivative: it would take the graphs of all steps of the fit.
+        The derivative through a fitted head would take the graphs of all steps of the fit.
         """
         batch = self._batch(self._head_examples(step))
         assert batch.targets is not None
@@ -308,8 +293,7 @@ def balanced_sample(
 ) -> Tensor:
     """Draw examples with equal numbers per class, as far as the classes are large enough.
 
-    ``members`` are the numbers of the examples of each class. Which classes have one more, or one
-    at all, is drawn with equal probabilities. The time does not grow with the number of examples.
+    Which classes have one more, or one at all, is drawn. ``members``: the examples of each class.
     """
     barred = set() if without is None else set(without.tolist())
     sizes = torch.tensor([len(numbers) for numbers in members])

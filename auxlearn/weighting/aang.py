@@ -43,24 +43,19 @@ from torch import Tensor
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, under
-from auxlearn.weighting.gradients import Gradient, weighted_sum
-from auxlearn.weighting.tartan import Tartan, TartanOptions, tartan_logit_gradient
+from auxlearn.weighting.gradients import Gradient
+from auxlearn.weighting.tartan import Tartan, TartanOptions, added, tartan_logit_gradient
 
 #: What the names of the factors' logits begin with in a checkpoint.
 _FACTORS = "factors/"
 
 
 class Factors:
-    """The factors of the members of a task, and which members have them.
+    """The factors of the members of a task, each given as its factors by axis.
 
-    Args:
-        members: The factors of each member by axis.
-
-    Attributes:
-        axes: The axes.
-        names: Axis and value of each factor that members share, in order of appearance by axis.
-        has: Which member has which logit, ``(members, factors + members)``, float64: 1 at its
-            factors and at its own, which come last.
+    ``names`` are axis and value of each factor that members share, in order of appearance by axis;
+    ``has`` says which member has which logit, ``(members, factors + members)``, float64: 1 at its
+    factors and at its own, which come last.
     """
 
     def __init__(self, members: Sequence[Mapping[str, str]]) -> None:
@@ -75,19 +70,11 @@ class Factors:
         self.has = torch.cat([torch.tensor(shared, dtype=torch.float64), own], 1)
 
     def weights(self, logits: Tensor) -> Tensor:
-        """Return the softmax over all members, ``(members,)``, of logits ``(factors + members,)``.
-
-        Among some of the members, weights are in the same proportion.
-        """
+        """Return the softmax over all members of their factors' logits, ``(members,)``."""
         return (self.has @ logits).softmax(0)
 
     def gradient(self, sampled: Sequence[int], gradient: Tensor) -> Tensor:
-        """Return the gradient of the factors' logits, ``(factors + members,)``.
-
-        Args:
-            sampled: Numbers of some members.
-            gradient: Gradient with respect to the logit of each, ``(sampled members,)``.
-        """
+        """Return the gradient of the factors' logits from that of the sampled members' logits."""
         return self.has[list(sampled)].T @ gradient
 
     def table(self, weights: Tensor) -> dict[tuple[str, str], float]:
@@ -145,11 +132,7 @@ class AANG(Tartan):
             validation = self.validation_gradient(step, index)
             members.append(self.compare(found, validation, step)[0])
             tasks.append(self._cosines(joined, validation, step))
-            totals = (
-                [weighted_sum(pair, (1, 1)) for pair in zip(totals, joined, strict=True)]
-                if totals
-                else joined
-            )
+            totals = added(totals, joined)
         self.mixture.step(step, self.weights, totals)
         gradient = tartan_logit_gradient(torch.stack(members))
         for name, sampled in step.members.sampled.items():

@@ -11,16 +11,15 @@ from torch import Tensor
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, losses_of
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
+from auxlearn.weighting.mixing import KeptWeights
 
 #: Smallest loss that another is divided by.
 EPSILON = 1e-12
 
 
 def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
-    """Return the weights after two windows, ``(objectives,)``, with sum ``objectives``.
-
-    ``previous`` has the mean losses of the window just completed, ``before`` those of the one
-    before.
+    """Return the weights, with sum ``objectives``, by the mean losses of the window just completed
+    and of the one before.
     """
     # Of a loss that was zero, nothing is known of the rate: it counts as constant.
     rates = torch.where(before > 0, previous / before.clamp(min=EPSILON), 1)
@@ -29,8 +28,6 @@ def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
 
 
 class DynamicWeightAverageOptions(LearnedOptions):
-    """Options of dynamic weight average."""
-
     temperature: float = Field(
         2.0, gt=0, description="Temperature T; the higher, the more equal the weights."
     )
@@ -42,7 +39,7 @@ class DynamicWeightAverageOptions(LearnedOptions):
 
 
 @register_weighting("dwa")
-class DynamicWeightAverage(LearnedWeighting):
+class DynamicWeightAverage(KeptWeights, LearnedWeighting):
     r"""Weights from the rate at which each loss decreases (Liu et al. 2019).
 
     Liu, Johns and Davison 2019, "End-to-End Multi-Task Learning with Attention",
@@ -71,11 +68,6 @@ class DynamicWeightAverage(LearnedWeighting):
         self._sums = torch.zeros_like(self._weights)
         self._previous = torch.zeros_like(self._weights)
         self._count = torch.zeros((), dtype=torch.int64)
-
-    @property
-    def weights(self) -> Tensor:
-        """Current weights, which sum to the number of objectives."""
-        return self._weights.clone()
 
     def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses; compute new weights at the end of a window."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
+from auxlearn.weighting.mixing import KeptWeights
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-8
@@ -36,8 +37,6 @@ def famo_logit_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor
 
 
 class FAMOOptions(LearnedOptions):
-    """Options of FAMO."""
-
     learning_rate: float = Field(0.025, gt=0, description="Learning rate of Adam on the logits.")
     weight_decay: float = Field(
         0.001, ge=0, description="Weight decay of the logits, towards equal weights (gamma)."
@@ -45,7 +44,7 @@ class FAMOOptions(LearnedOptions):
 
 
 @register_weighting("famo")
-class FAMO(LearnedWeighting):
+class FAMO(KeptWeights, LearnedWeighting):
     r"""Weights that let all losses decrease at the same rate (Liu et al. 2023).
 
     Liu, Feng, Stone and Liu 2023, "FAMO: Fast Adaptive Multitask Optimization",
@@ -92,11 +91,6 @@ class FAMO(LearnedWeighting):
         self._before: Tensor | None = None
         self._after: Tensor | None = None
 
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the last step, which sum to 1; the initial ones before the first."""
-        return self._weights.clone()
-
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the log losses, whether the logits are learned or fixed."""
         self.learn(step)
@@ -108,14 +102,11 @@ class FAMO(LearnedWeighting):
         if self._after is not None:
             assert self._before is not None
             after, losses = torch.stack([self._after.to(losses), losses]).cpu().double()
-            self._update_logits(famo_logit_gradient(self.logits, self._before, after))
+            self.logits.grad = famo_logit_gradient(self.logits, self._before, after)
+            self.optimizer.step()
         losses = losses.cpu().double()
         self._weights = self.with_floor(famo_weights(self.logits, losses))
         self.mixture.step(step, self._weights, gradients)
         self._before = self._after = None
         if self.is_learning(step):
             self._before, self._after = losses, step.current_losses()
-
-    def _update_logits(self, gradient: Tensor) -> None:
-        self.logits.grad = gradient
-        self.optimizer.step()

@@ -15,10 +15,7 @@ from auxlearn.weighting.mixing import MIX_DESCRIPTION, LossWeighting, MixOptions
 
 
 def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
-    """Return the weights of the primary task and of ``count`` auxiliary tasks, with sum 1.
-
-    ``alpha`` is the share of the auxiliary tasks, split equally among them, or the share of each.
-    """
+    """Return the weights for a share of ``count`` auxiliary tasks, or for one of each; sum 1."""
     if count == 0:
         return torch.ones(1, dtype=torch.float64)
     shares = [alpha / count] * count if isinstance(alpha, float) else list(alpha)
@@ -36,8 +33,6 @@ def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
 
 
 class FixedOptions(MixOptions):
-    """Options of fixed weights."""
-
     alpha: float | tuple[float, ...] = Field(
         0.5,
         description="Share of the auxiliary tasks, split equally among them; or a list with the "

@@ -11,15 +11,11 @@ from torch import Tensor
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gram import GramWeighting
+from auxlearn.weighting.mixing import GramWeighting
 
 
 def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tensor:
-    """Return the gate of each objective from the Gram matrix, ``(objectives,)``.
-
-    It is 1 for the primary task, in [0, 1] for the others, and 0 for a gradient of norm zero, which
-    has no direction.
-    """
+    """Return each objective's gate, ``(objectives,)``: 1 for the primary; 0 for a zero gradient."""
     norms = gram.diagonal().clamp(min=0).sqrt()
     lengths = norms * norms[0]
     cosines = torch.where(lengths > 0, gram[0] / lengths, torch.zeros_like(norms)).clamp(0, 1)
@@ -29,8 +25,6 @@ def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tenso
 
 
 class GradientCosineOptions(Settings):
-    """Options of gradient cosine similarity."""
-
     version: Literal["weighted", "unweighted"] = Field(
         "weighted",
         description="Multiply an auxiliary gradient by its cosine with the primary gradient "

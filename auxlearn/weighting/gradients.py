@@ -75,10 +75,7 @@ def dot(left: Gradient, right: Gradient) -> Tensor:
 
 
 def squared_norm(gradient: Gradient) -> Tensor:
-    """Return the inner product of a gradient with itself, a float64 scalar.
-
-    It makes few operations, however many parameters there are.
-    """
+    """Return the inner product of a gradient with itself, a float64 scalar, in few operations."""
     given = [part for part in gradient if part is not None]
     if not given:
         return torch.zeros((), dtype=torch.float64)
@@ -131,10 +128,7 @@ class GradientAverage:
         self._sums: dict[int, Tensor] = {}
 
     def update(self, gradient: Gradient) -> Gradient:
-        """Add a gradient, and return the average.
-
-        A parameter without gradient counts as zero once it has had one.
-        """
+        """Add a gradient, and return the average; what lacks one later counts as zero."""
         if not self.decay:
             return gradient
         self._count += 1

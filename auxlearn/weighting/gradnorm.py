@@ -13,6 +13,7 @@ from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep, losses_of
 from auxlearn.weighting.gradients import dot, gather_scalars, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
+from auxlearn.weighting.mixing import KeptWeights
 
 #: Lower bound of a weight: from zero it could not increase again.
 MIN_WEIGHT = 1e-4
@@ -40,8 +41,6 @@ def renormalised(weights: Tensor) -> Tensor:
 
 
 class GradNormOptions(LearnedOptions):
-    """Options of GradNorm."""
-
     alpha: float = Field(
         1.5,
         ge=0,
@@ -52,7 +51,7 @@ class GradNormOptions(LearnedOptions):
 
 
 @register_weighting("gradnorm")
-class GradNorm(LearnedWeighting):
+class GradNorm(KeptWeights, LearnedWeighting):
     r"""Weights that let all objectives train at similar rates (Chen et al. 2018).
 
     Chen, Badrinarayanan, Lee and Rabinovich 2018, "GradNorm: Gradient Normalization for Adaptive
@@ -87,11 +86,6 @@ class GradNorm(LearnedWeighting):
         self._first = torch.zeros_like(self._weights)
         self.optimizer = torch.optim.Adam([self._weights], lr=options.learning_rate)
 
-    @property
-    def weights(self) -> Tensor:
-        """Current weights, which sum to the number of objectives."""
-        return self._weights.clone()
-
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step; keep the losses of the first step of all, warm-up or not."""
         super().step(step)
@@ -101,22 +95,16 @@ class GradNorm(LearnedWeighting):
     def learn(self, step: TrainingStep) -> None:
         """Train on the weighted losses, and update the weights towards balanced norms."""
         gradients = step.gradients()
-        norms = []
-        for gradient in gradients:
-            shared = shared_gradient(gradient, step.placements)
-            norms.append(dot(shared, shared).sqrt())
-        weights = self.weights
-        self.mixture.step(step, weights, gradients)
+        shared = [shared_gradient(gradient, step.placements) for gradient in gradients]
+        norms = [dot(gradient, gradient).sqrt() for gradient in shared]
+        self.mixture.step(step, self.weights, gradients)
         found = gather_scalars([*norms, *(step.losses[name] for name in step.names)])
         values, losses = found.split(len(norms))
         self._metrics = Quantity.NORM.row(step.names, values.tolist())
-        self._update_weights(values, losses)
-
-    def _update_weights(self, norms: Tensor, losses: Tensor) -> None:
         if not self._first.any():
             self._first.copy_(losses)
         self._weights.grad = gradnorm_weight_gradient(
-            self._weights, norms, losses, self._first, self.options.alpha
+            self._weights, values, losses, self._first, self.options.alpha
         )
         self.optimizer.step()
         self._weights.copy_(self.with_floor(renormalised(self._weights)))

@@ -26,11 +26,9 @@ MAX_LOGIT_CHANGE = 8.0
 def logit_learning_rate(steps: int, every: int, decay: float) -> float:
     """Return the default learning rate of the logits for a run of ``steps`` optimizer steps.
 
-    Adam changes a logit by about its learning rate in each step, whatever the norm of the gradient.
-    So the number of steps decides how much the weights can change, and the learning rate is
-    inversely proportional to it: in all updates, a logit can change by :data:`MAX_LOGIT_CHANGE`. In
-    a short run it is limited: a moving average remembers ``1 / (1 - decay)`` updates, in which a
-    logit can change by at most 1, and what chance leaves in it must not decide alone.
+    Adam changes a logit by about its learning rate in each step. In all updates, a logit can change
+    by :data:`MAX_LOGIT_CHANGE`; but within the ``1 / (1 - decay)`` updates that a moving average
+    remembers by at most 1, as what chance leaves in it must not decide alone.
     """
     return min(1 - decay, MAX_LOGIT_CHANGE * every / steps)
 
@@ -46,9 +44,8 @@ def default_meta_weights(count: int) -> Tensor:
 def with_price(gains: Tensor, price: float) -> Tensor:
     """Add a price to the derivative of each auxiliary objective, ``(objectives,)``.
 
-    The optimizer of the logits sees whether the validation loss falls along a step, hardly by how
-    much, so that an objective that contributes next to nothing would keep or gain weight by chance.
-    With a price it has to lower the loss by more than that.
+    Adam sees whether the validation loss falls along a step, hardly by how much: with a price, an
+    objective has to lower the loss by more than that to gain weight.
     """
     charged = gains.clone()
     charged[1:] += price
@@ -70,16 +67,13 @@ def lowest_logit(logits: Tensor, least: float) -> float:
     """Return the logit at which an auxiliary task has the smallest weight.
 
     For a task that is not applied yet, evidence is summed up from the last time that there was none
-    (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41): it
-    need not make up for the steps in which, say, the task's own head had yet to learn something.
-    ``least`` is the sum of the weights of the auxiliary tasks if all of them have the smallest one.
+    (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41).
+    ``least`` is the sum of the weights if all auxiliary tasks have the smallest one.
     """
     return float(logits[0].detach()) + math.log(least / (1 - least) / (len(logits) - 1))
 
 
 class MetaOptions(LogitOptions, ValidationOptions):
-    """Options of meta-learned weights."""
-
     horizon: Literal["run", "steps"] = Field(
         "run",
         description="What a weight is judged by: whole runs with fixed shares, compared on dev "

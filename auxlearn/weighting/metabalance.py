@@ -11,16 +11,14 @@ from torch import Tensor
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.validation import Settings
-from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient
+from auxlearn.weighting.base import TrainingStep, apply_gradient
 from auxlearn.weighting.gradients import Gradient, Placement, weighted_sum
-from auxlearn.weighting.mixing import metabalance_factors
+from auxlearn.weighting.mixing import KeptWeights, metabalance_factors
 
 
 def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
-    """Return the norm of each objective's scaled over its unscaled gradient, ``(objectives,)``.
-
-    ``norms`` and ``factors`` are by objective and tensor, ``(objectives, tensors)``; the weight of
-    a gradient of norm zero is 1.
+    """Return the norm of each scaled over its unscaled gradient, ``(objectives,)``; 1 for a norm of
+    zero. ``norms`` and ``factors`` are by objective and tensor.
     """
     unscaled = norms.norm(dim=1)
     scaled = (factors * norms).norm(dim=1)
@@ -28,8 +26,6 @@ def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
 
 
 class MetaBalanceOptions(Settings):
-    """Options of MetaBalance."""
-
     relaxation: float = Field(
         0.7,
         ge=0,
@@ -43,7 +39,7 @@ class MetaBalanceOptions(Settings):
 
 
 @register_weighting("metabalance")
-class MetaBalance(Weighting):
+class MetaBalance(KeptWeights):
     r"""Scale auxiliary gradients to the primary gradient's norm, by tensor (He et al. 2022).
 
     He, Feng, Cheng, Ji, Guo and Caverlee 2022, "MetaBalance: Improving Multi-Task Recommendations
@@ -83,13 +79,7 @@ class MetaBalance(Weighting):
 
     def __init__(self, options: MetaBalanceOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
         self._averages: Tensor | None = None
-
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the last step; 1 each before the first."""
-        return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step with the scaled gradients."""
@@ -110,10 +100,7 @@ class MetaBalance(Weighting):
 
 
 def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:
-    """Return the norms over the encoder's tensors, ``(objectives, tensors)``, float64, on the CPU.
-
-    All norms are copied at once, so that a GPU is synchronised with once.
-    """
+    """Return the norms over the encoder's tensors, ``(objectives, tensors)``, copied at once."""
     encoder = [number for number, placement in enumerate(placements) if placement == "encoder"]
     places, found = [], []
     for row, gradient in enumerate(gradients):

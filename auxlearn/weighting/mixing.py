@@ -18,7 +18,9 @@ With weights :math:`w_i`, gradients :math:`g_i` (the primary task at index 0) an
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -33,7 +35,7 @@ from auxlearn.weighting.base import (
     apply_gradient,
     under,
 )
-from auxlearn.weighting.gradients import Gradient, shared_gradient, weighted_sum
+from auxlearn.weighting.gradients import Gradient, combine, shared_gradient, weighted_sum
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
 
 #: What the names of the mixture's tensors begin with in a checkpoint.
@@ -76,10 +78,8 @@ class MixOptions(Settings):
 
 
 class Mixture:
-    """Makes optimizer steps with weighted objectives, and keeps the state that this needs.
-
-    Memory: with ``steps``, the moments of each auxiliary objective and two copies of the parameters
-    that it depends on.
+    """Makes optimizer steps with weighted objectives, and keeps the state that this needs: with
+    ``steps``, moments of each auxiliary objective and two copies of its parameters.
     """
 
     def __init__(self, mix: Mix, count: int) -> None:
@@ -120,8 +120,8 @@ class Mixture:
     def factors(self, norms: Tensor) -> Tensor:
         """Return what gradients are multiplied by before they are weighted, ``(objectives,)``.
 
-        To be called once a step: it updates the moving averages of the norms over the shared
-        parameters. 1 for the primary task, and for all unless ``mix`` is ``scaled``.
+        To be called once a step: it updates the moving averages of the norms if ``mix`` is
+        ``scaled``.
         """
         if self.mix != "scaled":
             return torch.ones_like(norms)
@@ -180,3 +180,52 @@ class LossWeighting(Weighting):
         """Restore what :meth:`checkpoint` returned."""
         self.mixture.load_state_dict(under(_MIXTURE, state))
         super().resume({k: v for k, v in state.items() if not k.startswith(_MIXTURE)})
+
+
+class KeptWeights(Weighting):
+    """A rule that keeps the weights of its last step, 1 each before the first, in ``_weights``."""
+
+    buffers: ClassVar[tuple[str, ...]] = ("_weights",)
+
+    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        super().__init__(options, objectives)
+        self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
+
+    @property
+    def weights(self) -> Tensor:
+        """Weights of the last step, or those that hold until the next."""
+        return self._weights.clone()
+
+
+class GramWeighting(KeptWeights):
+    """A rule that only needs the Gram matrix of the gradients over the shared parameters.
+
+    Gradients are combined over the parameters that the objectives share, those of the encoder; a
+    head belongs to one objective and takes the gradient of that unweighted. A subclass defines
+    :meth:`weigh`. With a single objective that is not called: its gradient has weight 1.
+    """
+
+    @abstractmethod
+    def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
+        """Return a weight for each objective.
+
+        Args:
+            gram: Inner products of the gradients over the shared parameters, the primary task
+                first, ``(objectives, objectives)``, float64, on the CPU.
+            step: The step that they belong to.
+
+        Returns:
+            ``(objectives,)``, float64, on the CPU.
+        """
+
+    def step(self, step: TrainingStep) -> None:
+        """Make one optimizer step with the weighted sum of the gradients."""
+        gradients = step.gradients()
+        (gram,) = gram_matrices(
+            [shared_gradient(gradient, step.placements) for gradient in gradients]
+        )
+        norms = gram.diagonal().sqrt().tolist()
+        self._metrics = Quantity.NORM.row(step.names, norms)
+        if len(gradients) > 1:
+            self._weights = self.weigh(gram, step)
+        apply_gradient(step, combine(gradients, self._weights, step.placements))

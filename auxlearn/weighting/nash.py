@@ -7,7 +7,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gram import GramWeighting
+from auxlearn.weighting.mixing import GramWeighting
 
 #: Fraction by which squared norms are increased; without it gradients that cancel each other have
 #: no bargaining solution, and the weights would grow without bound.

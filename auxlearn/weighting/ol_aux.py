@@ -12,6 +12,7 @@ from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gradients import dot, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
+from auxlearn.weighting.mixing import KeptWeights
 
 
 def ol_aux_slopes(products: Tensor, losses: Tensor, least: float) -> Tensor:
@@ -37,8 +38,6 @@ def ol_aux_weights(weights: Tensor, slopes: Tensor, learning_rate: float) -> Ten
 
 
 class OLAuxOptions(LearnedOptions):
-    """Options of OL-AUX."""
-
     learning_rate: float = Field(0.025, gt=0, description="Learning rate of the weights.")
     every: int = Field(
         5,
@@ -52,7 +51,7 @@ class OLAuxOptions(LearnedOptions):
 
 
 @register_weighting("ol_aux")
-class OLAux(LearnedWeighting):
+class OLAux(KeptWeights, LearnedWeighting):
     r"""Weights that grow while a task's gradient agrees with the primary's (Lin et al. 2019).
 
     Lin, Baweja, Kantor and Held 2019, "Adaptive Auxiliary Task Weighting for Reinforcement
@@ -99,11 +98,6 @@ class OLAux(LearnedWeighting):
         self._sums = torch.zeros_like(self._weights)
         self._count = torch.zeros((), dtype=torch.int64)
 
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the log losses; the primary task's is 1."""
-        return self._weights.clone()
-
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the log losses, whether the weights are learned or fixed."""
         self.learn(step)
@@ -119,23 +113,17 @@ class OLAux(LearnedWeighting):
         coefficients = ol_aux_coefficients(self._weights, losses, least)
         self.mixture.step(step, coefficients, gradients)
         self._metrics = {}
-        if self.is_learning(step):
-            slopes = ol_aux_slopes(products, losses, least)
-            names = step.names[1:]
-            self._metrics = {
-                f"slope/{name}": slope
-                for name, slope in zip(names, slopes[1:].tolist(), strict=True)
-            }
-            self._update_weights(slopes)
-
-    def _update_weights(self, slopes: Tensor) -> None:
+        if not self.is_learning(step):
+            return
+        slopes = ol_aux_slopes(products, losses, least)
+        named = zip(step.names[1:], slopes[1:].tolist(), strict=True)
+        self._metrics = {f"slope/{name}": slope for name, slope in named}
         self._sums = self._sums + slopes
         self._count += 1
-        if int(self._count) < self.options.every:
-            return
-        mean = self._sums / self.options.every
-        updated = ol_aux_weights(self._weights, mean, self.options.learning_rate)
-        updated = self.with_floor(updated)
-        self._weights = updated / updated[0]
-        self._sums = torch.zeros_like(self._sums)
-        self._count.zero_()
+        if int(self._count) == self.options.every:
+            mean = self._sums / self.options.every
+            updated = ol_aux_weights(self._weights, mean, self.options.learning_rate)
+            updated = self.with_floor(updated)
+            self._weights = updated / updated[0]
+            self._sums = torch.zeros_like(self._sums)
+            self._count.zero_()

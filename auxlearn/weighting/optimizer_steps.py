@@ -41,9 +41,8 @@ def step_coefficients(
 ) -> list[float]:
     """Return the factors of the objectives' steps for one parameter.
 
-    A factor is the objective's weight over the primary task's, or over the sum of the weights of
-    the objectives that have a step if the primary task has none. It is 0 for objectives without a
-    step, and for those not ``applied``, except at parameters that the primary task has no step for.
+    The weight over the primary task's, or over the sum of those with a step if that has none; 0
+    for objectives without a step, and for those not ``applied`` where the primary task has one.
     """
     used = [has and (on or not has_step[0]) for has, on in zip(has_step, applied, strict=True)]
     if has_step[0]:
@@ -54,10 +53,9 @@ def step_coefficients(
 
 
 class SeparateSteps:
-    """Steps of a run's optimizer for several objectives, each with a state of its own.
+    """Steps of a run's optimizer for ``count`` objectives, each with a state of its own.
 
-    The optimizer itself holds the primary task's state, as in single-task training. The states of
-    the ``count - 1`` auxiliary objectives are kept here.
+    The optimizer itself holds the primary task's state, as in single-task training.
     """
 
     def __init__(self, count: int) -> None:
@@ -72,10 +70,8 @@ class SeparateSteps:
     ) -> list[Gradient]:
         """Add the weighted sum of the objectives' optimizer steps to the parameters; return them.
 
-        Only the ratios of the weights count. Only objectives that are ``applied`` change the
-        parameters that the primary task reaches: with none of the others these become, bit by bit,
-        what single-task training makes of them. A step is ``None`` for a parameter without
-        gradient.
+        Only ratios of weights count, and only objectives that are ``applied`` change the parameters
+        that the primary task reaches: with none, bit by bit as in single-task training.
         """
         with torch.no_grad():
             before = torch._foreach_mul([*step.parameters], 1.0)
@@ -206,8 +202,7 @@ def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
 class StepDerivative:
     """Derivative of a step of SGD or AdamW with respect to the weights of the gradients.
 
-    To be constructed before the optimizer step, and called after it: it uses the moments after the
-    step. Another optimizer, or amsgrad, is a ``ValueError``.
+    To be constructed before the optimizer step, and called after it: it uses the moments then.
     """
 
     def __init__(
@@ -239,13 +234,9 @@ class StepDerivative:
     ) -> tuple[Tensor, Tensor]:
         r"""Return the derivative of a function of the updated parameters by each weight.
 
-        The step was made with the weighted sum of the gradients :math:`g_i`, whose Gram matrix is
-        ``gram``; ``direction`` is v, the gradient of the function at the updated parameters.
-
-        Returns:
-            :math:`v^\top (\partial U / \partial w_i)`, ``(objectives,)``; and the inner products of
-            v with each gradient and, last, with itself, ``(objectives + 1,)``; both float64, on the
-            CPU.
+        The step was made with the weighted sum of the gradients, whose Gram matrix is ``gram``;
+        ``direction`` is v, the gradient of the function. Returns :math:`v^\top (\partial U /
+        \partial w_i)`, ``(objectives,)``, and the products of v with each gradient and itself.
         """
         norm = float((weights @ gram @ weights).clamp(min=0).sqrt())
         excess = norm + 1e-6  # as torch clips

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.gram import GramWeighting
+from auxlearn.weighting.mixing import GramWeighting
 
 
 def dual_cone_weights(gram: Tensor, least: Tensor) -> Tensor:

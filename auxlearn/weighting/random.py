@@ -11,7 +11,7 @@ from auxlearn.core import rng
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.validation import Settings
 from auxlearn.weighting.base import TrainingStep
-from auxlearn.weighting.mixing import LossWeighting, equal_weights
+from auxlearn.weighting.mixing import KeptWeights, LossWeighting, equal_weights
 
 
 def random_weights(count: int, generator: torch.Generator) -> Tensor:
@@ -20,7 +20,7 @@ def random_weights(count: int, generator: torch.Generator) -> Tensor:
 
 
 @register_weighting("random")
-class RandomWeights(LossWeighting):
+class RandomWeights(KeptWeights, LossWeighting):
     r"""New random weights in every step, whatever the losses (Lin et al. 2022).
 
     Lin, Ye, Zhang and Tsang 2022, "Reasonable Effectiveness of Random Weighting: A Litmus Test for
@@ -34,16 +34,9 @@ class RandomWeights(LossWeighting):
     number, so that a resumed run has the same.
     """
 
-    buffers = ("_weights",)
-
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         self._weights = equal_weights(len(self.objectives))
-
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the last step, which sum to 1; equal before the first."""
-        return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
         """Sample the weights and train on the weighted sum of the losses."""

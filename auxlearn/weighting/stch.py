@@ -10,18 +10,17 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.validation import Settings
-from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, losses_of
+from auxlearn.weighting.base import TrainingStep, apply_gradient, losses_of
 from auxlearn.weighting.gradients import weighted_sum
+from auxlearn.weighting.mixing import KeptWeights
 
 #: Added to losses before logarithms and divisions, as the authors do.
 EPSILON = 1e-20
 
 
 def stch_weights(losses: Tensor, nadir: Tensor, mu: float) -> Tensor:
-    """Return the derivative of the smooth maximum by each loss, ``(objectives,)``.
-
-    The weighted losses sum to their number. The weight of a loss of zero, or whose nadir is zero,
-    is zero.
+    """Return the derivative of the smooth maximum by each loss; weighted losses sum to their
+    number. The weight of a loss of zero, or whose nadir is zero, is zero.
     """
     counted = (losses > 0) & (nadir > 0)
     relative = ((losses / nadir + EPSILON).log() / mu)[counted]
@@ -31,8 +30,6 @@ def stch_weights(losses: Tensor, nadir: Tensor, mu: float) -> Tensor:
 
 
 class SmoothTchebycheffOptions(Settings):
-    """Options of smooth Tchebycheff scalarization."""
-
     mu: float = Field(
         1.0, gt=0, description="Smoothing; the smaller, the more the largest relative loss counts."
     )
@@ -47,7 +44,7 @@ class SmoothTchebycheffOptions(Settings):
 
 
 @register_weighting("stch")
-class SmoothTchebycheff(Weighting):
+class SmoothTchebycheff(KeptWeights):
     r"""Train on the smooth maximum of the losses relative to early ones (Lin et al. 2024).
 
     Lin, Zhang, Yang, Liu, Wang and Zhang 2024, "Smooth Tchebycheff Scalarization for
@@ -82,13 +79,7 @@ class SmoothTchebycheff(Weighting):
 
     def __init__(self, options: SmoothTchebycheffOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
         self._sums = torch.zeros_like(self._weights)
-
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the last step; 1 each before the first."""
-        return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the smooth maximum; during the warm-up, on log losses."""

@@ -52,6 +52,12 @@ def tartan_logit_gradient(cosines: Tensor) -> Tensor:
     return -cosines.mean(0)
 
 
+def added(totals: list[Gradient], gradients: list[Gradient]) -> list[Gradient]:
+    """Return the sums of the gradients of objectives over the micro-batches so far."""
+    pairs = zip(totals, gradients, strict=True) if totals else ()
+    return [weighted_sum(pair, (1, 1)) for pair in pairs] or gradients
+
+
 class TartanOptions(LogitOptions, ValidationOptions):
     """Options of META-TARTAN; the defaults are those of its released code."""
 
@@ -89,11 +95,7 @@ class Tartan(LogitWeighting):
         for index, gradients in enumerate(step.micro_gradients()):
             validation = self.validation_gradient(step, index)
             cosines.append(self._cosines(gradients, validation, step))
-            if totals:
-                gradients = [
-                    weighted_sum(pair, (1, 1)) for pair in zip(totals, gradients, strict=True)
-                ]
-            totals = gradients
+            totals = added(totals, gradients)
         previous = self.weights
         self.apply_logit_gradient(tartan_logit_gradient(torch.stack(cosines)))
         weights = previous if self.uses_previous_weights else self.weights

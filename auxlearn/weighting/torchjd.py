@@ -37,7 +37,7 @@ from auxlearn.weighting.base import (
     under,
 )
 from auxlearn.weighting.gradients import weighted_sum
-from auxlearn.weighting.gram import GramWeighting
+from auxlearn.weighting.mixing import GramWeighting, KeptWeights
 from auxlearn.weighting.optimizer_steps import Moments
 
 #: Makes a module of the library, given the library, the options and n.
@@ -57,14 +57,8 @@ def _made(rule: Any, module: str) -> nn.Module:
 
 
 class Aggregation(GramWeighting):
-    """A rule on the Gram matrix.
-
-    Attributes:
-        scaled: Whether the rule is given G divided by the mean of its diagonal. Solvers have
-            absolute tolerances, and the results of most rules do not depend on the scale.
-
-    Raises:
-        ConfigError: TorchJD or a solver that the rule needs is not installed.
+    """A rule on the Gram matrix; if ``scaled``, on it divided by the mean of its diagonal: solvers
+    have absolute tolerances, and the results of most rules do not depend on the scale.
     """
 
     scaled: ClassVar[bool]
@@ -93,14 +87,8 @@ class Aggregation(GramWeighting):
         super().load_state_dict(state)
 
 
-class Scalarization(Weighting):
-    """A rule on the losses; its own parameters, if any, are learned by Adam.
-
-    Raises:
-        ConfigError: TorchJD is not installed.
-    """
-
-    buffers = ("_weights",)
+class Scalarization(KeptWeights):
+    """A rule on the losses; its own parameters, if any, are learned by Adam."""
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
@@ -111,12 +99,6 @@ class Scalarization(Weighting):
             if self._learned
             else None
         )
-        self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
-
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the last step; 1 each before the first."""
-        return self._weights.clone()
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step, and one of the rule's own parameters."""
@@ -151,7 +133,6 @@ def register(
         made = create_model(
             f"{title}Options",
             __base__=Settings,
-            __doc__=f"Options of {title}.",
             __module__=__name__,
             **fields,
         )

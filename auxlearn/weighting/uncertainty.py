@@ -24,8 +24,6 @@ def uncertainty_gradient(log_variances: Tensor, losses: Tensor) -> Tensor:
 
 
 class UncertaintyOptions(LearnedOptions):
-    """Options of uncertainty weighting."""
-
     learning_rate: float = Field(0.01, gt=0, description="Learning rate of Adam on log variances.")
 
 

@@ -63,12 +63,8 @@ def unrolled_gradient(
 ) -> tuple[Tensor, Gradient]:
     """Differentiate the validation loss through several optimizer steps with constant weights.
 
-    The model and its optimizer are copied; nothing of the originals is changed. The graphs are
-    freed before the function ends, with a result or with an error.
-
-    Returns:
-        The gradient by the weights, ``(objectives,)``, in the dtype of the losses; and the gradient
-        of the weighted sum in the first step, before clipping.
+    The model and its optimizer are copied. Returns the gradient by the weights, ``(objectives,)``,
+    and that of the weighted sum in the first step, before clipping.
     """
     weights = weights.detach().clone().requires_grad_()
     first: list[Gradient] = []
@@ -117,8 +113,7 @@ def _freeze_encoder(step: TrainingStep, model: Any) -> None:
 def _release(model: Any, optimizer: Any) -> None:
     """Release every tensor that a functional copy holds.
 
-    ``higher`` makes a class for each module, and classes refer to themselves: without this, the
-    graphs would stay in memory until the garbage collector finds the cycles.
+    ``higher`` makes classes, which refer to themselves: the graphs would wait for the collector.
     """
     optimizer.state = []
     optimizer.param_groups = []

@@ -89,8 +89,8 @@ class Recorded:
 def predict(loop: TrainingLoop, name: str) -> np.ndarray:
     """Return the class probabilities of the present parameters on a split."""
     evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
-    split: Split = evaluator._dataset.splits[name]
-    texts = evaluator._dev_texts if name == "dev" else evaluator._tokenize(split)
+    split: Split = evaluator.dataset.splits[name]
+    texts = evaluator.texts(split)
     encoder: SharedEncoder = loop.training_step.encoder
     probabilities = np.zeros((len(split), len(split.label_names)))
     with encoder.evaluating():
@@ -155,7 +155,7 @@ TEST_ROWS = [0]
 def _best_loss(dev: list[np.ndarray], loop: TrainingLoop) -> bool:
     """Whether the latest evaluation has the smallest log loss on dev."""
     evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
-    labels = np.array(evaluator._dataset.splits["dev"].labels)
+    labels = np.array(evaluator.dataset.splits["dev"].labels)
     losses = [-np.log(np.maximum(one[np.arange(len(labels)), labels], 1e-9)).mean() for one in dev]
     return losses[-1] == min(losses)
 

@@ -53,12 +53,12 @@ def test_methods_are_paired_by_fold_and_seed():
         3: {"a": {0: 0.6}, "b": {0: 0.3}},
         4: {"a": {0: 1.0}},
     }
-    pair = compare_two(scores, "b", "a", share=0.5)
+    pair = compare_two(scores, "b", "a", share=0.5, better=1)
     assert (pair.first, pair.second, pair.seeds) == ("a", "b", 3)
     assert pair.difference == pytest.approx(0.2)
     assert pair.noise.total == pytest.approx((1 / 3 + 0.5) * 0.1**2)
     assert pair.beats == 1.0
-    assert compare_two(scores, "a", "b", share=math.inf).p == 1.0
+    assert compare_two(scores, "a", "b", share=math.inf, better=1).p == 1.0
 
 
 def test_a_sweep_over_folds_is_one_column(folds):

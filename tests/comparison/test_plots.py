@@ -21,7 +21,7 @@ def test_curves_are_means_over_the_runs_that_are_still_going():
 
 
 def test_the_best_so_far_is_kept_after_a_run_has_ended():
-    found = best_so_far([np.array([[1.0, 3.0], [0.5, 0.4]]), np.array([[2.0, 4.0], [0.1, 0.9]])])
+    found = best_so_far([np.array([[1.0, 3.0], [0.5, 0.4]]), np.array([[2.0, 4.0], [0.1, 0.9]])], 1)
     assert [run.tolist() for run in found] == [
         [[2, 3, 4], [0.5, 0.5, 0.5]],
         [[2, 3, 4], [0.1, 0.1, 0.9]],

@@ -114,7 +114,7 @@ def test_half_precision_and_micro_batches(name, config, tmp_path):
 
 @pytest.mark.parametrize("name", ["span_cutoff", "hidden_cut"])
 def test_cutting_and_compiling_exclude_each_other(name, config, monkeypatch):
-    monkeypatch.setattr("auxlearn.training.run.require_compiler", lambda *given: None)
+    monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda *given: None)
     with pytest.raises(ConfigError, match=f"the loss {name} .* leave --compile out") as error:
         train(config(name, compile=True))
     assert "\n" not in str(error.value)

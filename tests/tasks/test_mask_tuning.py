@@ -14,7 +14,7 @@ from auxlearn.core.registry import TASKS
 from auxlearn.data.batches import BatchStream
 from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.terms import Auxiliary
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
@@ -104,9 +104,8 @@ def training_step_for(encoder, texts, task):
         primary_loss=helpers.cross_entropy(),
         auxiliaries=[Auxiliary("mask_tuning", task, None)],
         schedule=LinearSchedule(optimizer, 10, 0.0),
-        settings=StepSettings(
-            seed=0, max_grad_norm=0.0, autocast=lambda: torch.autocast("cpu", enabled=False)
-        ),
+        max_grad_norm=0.0,
+        autocast=lambda: torch.autocast("cpu", enabled=False),
     )
     training_step.begin(0)
     return training_step

@@ -53,7 +53,7 @@ def prepared(encoder, tmp_path):
             max_length=64,
             cache=cache,
             seed=0,
-            tracker=tracker,
+            tracker=tracker or InputTracker(),
         )
         task.prepare(context)
         return task

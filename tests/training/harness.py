@@ -11,7 +11,7 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary, StepSettings
+from auxlearn.training.terms import Auxiliary
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LINES, cross_entropy, tokenized
 
@@ -49,12 +49,10 @@ class Harness:
             primary_loss=cross_entropy(),
             auxiliaries=auxiliaries,
             schedule=LinearSchedule(self.optimizer, 10, 0.2),
-            settings=StepSettings(
-                seed=seed,
-                gradient_accumulation_steps=gradient_accumulation_steps,
-                max_grad_norm=max_grad_norm,
-                clip_head_separately=clip_head_separately,
-            ),
+            seed=seed,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            max_grad_norm=max_grad_norm,
+            clip_head_separately=clip_head_separately,
             validation=ValidationObjective(self.texts, 6, "cross_entropy", seed),
         )
 

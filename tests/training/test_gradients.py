@@ -42,7 +42,7 @@ def harness(encoder_folder, tmp_path):
 
 def asked(harness, every=1):
     texts = harness.texts
-    return GradientLog(every, True, ValidationObjective(texts, 6, "accuracy", 0))
+    return GradientLog(every, ValidationObjective(texts, 6, "accuracy", 0))
 
 
 def flat(loss, parameters):

@@ -12,7 +12,6 @@ import pytest
 
 from auxlearn import RunConfig, train
 from auxlearn.core.errors import EncoderError, RunError
-from auxlearn.core.files import write_checked_json
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
@@ -95,7 +94,7 @@ def finished(tmp_path_factory, encoder_folder):
 @pytest.fixture
 def nothing_computed(monkeypatch):
     """Fail on every costly step."""
-    for name in ("setup.load_run_encoder", "setup.tokenize_split", "run.TrainingLoop"):
+    for name in ("setup.load_initial_encoder", "setup.tokenize_split", "run.TrainingLoop"):
 
         def fail(*_, name=name, **__):
             raise AssertionError(f"{name} was called")
@@ -298,18 +297,6 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs
     train(config)  # its results are those of the present inputs
 
 
-def test_a_record_of_an_earlier_version_has_what_objectives_read_apart(tmp_path):
-    files = {"random_mlm": {"/corpus.txt": "1"}}
-    datasets = {"supervised": {'["set", null]': {"train": "2"}}}
-    content = {"inputs": {"auxlearn": {"version": "0"}}, "files": files, "datasets": datasets}
-    write_checked_json(tmp_path / "inputs.json", content)
-    assert load_inputs(tmp_path) == {
-        "auxlearn": {"version": "0"},
-        "file /corpus.txt that random_mlm reads": {"content": "1"},
-        'further data ["set", null] that supervised reads': {"train": "2"},
-    }
-
-
 def test_a_checkpoint_without_a_record_is_not_resumed(killed, tmp_path):
     config = killed(3)
     (tmp_path / "run" / "inputs.json").unlink()
@@ -362,8 +349,9 @@ def test_another_process_may_finish_the_run_while_this_one_reads(finished, monke
     """What is finished by the time the folder is claimed is not trained again."""
     _, config, results = finished
     loaded = []
-    real = setup.load_run_encoder
-    monkeypatch.setattr(setup, "load_run_encoder", lambda *given: loaded.append(1) or real(*given))
+    real = setup.load_initial_encoder
+    reading = lambda *given: loaded.append(1) or real(*given)  # noqa: E731
+    monkeypatch.setattr(setup, "load_initial_encoder", reading)
     monkeypatch.setattr(
         "auxlearn.results.folder.RunFolder.finished", property(lambda _: bool(loaded))
     )

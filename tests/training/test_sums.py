@@ -23,7 +23,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation import evaluator, metrics
 from auxlearn.evaluation.metrics import probability_blocks
 from auxlearn.kinds.choose import KINDS
-from auxlearn.objectives.heads import outputs_of
+from auxlearn.objectives.base import outputs_of
 from auxlearn.training.sums import GradientSum
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.unrolling import unrolled_gradient

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from auxlearn.weighting.members import Members
+from auxlearn.weighting.base import Members
 from auxlearn.weighting.meta_options import MetaOptions
 
 NAMES = ("primary", "first", "second")

@@ -9,8 +9,8 @@ import torch
 
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 from auxlearn.weighting.aang import AANG, AANGOptions, Factors
+from auxlearn.weighting.base import Members
 from auxlearn.weighting.learned import softmax_gradient
-from auxlearn.weighting.members import Members
 
 MEMBERS = tuple({"transform": t, "output": o} for t in ("mask", "none") for o in ("token", "label"))
 HALF = math.sqrt(0.5)

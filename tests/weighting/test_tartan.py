@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,9 +38,7 @@ def ready(folder, rule, accumulation):
     training_step = harness.training_step
     training_step.schedule = LinearSchedule(training_step.optimizer, 10**9, 0.0)
     training_step.total_steps = 10**9
-    training_step.settings = replace(
-        training_step.settings, attends_to_padding=rule.attends_to_padding
-    )
+    training_step.attends_to_padding = rule.attends_to_padding
     training_step.validation = ValidationObjective(
         harness.texts,
         6,
@@ -178,7 +175,7 @@ def test_the_language_model_head_shrinks_its_cosine_in_the_released_form(encoder
         rule = kind(TartanOptions(), ("primary", "every3"))
         harness = ready(encoder_folder("bert"), rule, 1)
         training_step = harness.training_step
-        training_step.settings = replace(training_step.settings, attends_to_padding=False)
+        training_step.attends_to_padding = False
         training_step.validation.attends_to_padding = False
         harness.training_step.begin(0)
         rule.step(harness.training_step)
@@ -256,7 +253,7 @@ def test_the_metric_only_selects_in_the_released_form(
         train(config)
     training_step = seen["training_step"]
     assert training_step.validation.surrogate == ("cross_entropy" if released else "macro_f1")
-    assert training_step.settings.clip_head_separately == released
+    assert training_step.clip_head_separately == released
 
 
 def test_cosines_are_those_of_torch():
