@@ -21,8 +21,7 @@ from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
 from auxlearn.reports.page import report as report
 from auxlearn.results.folder import load_run as load_run
 from auxlearn.results.record import RunResults as RunResults
-from auxlearn.sweeps.run import sweep as sweep
-from auxlearn.sweeps.train import train as train
+from auxlearn.sweeps.run import sweep as sweep, train as train
 from auxlearn.tasks.base import (
     AuxiliaryTask as AuxiliaryTask,
     MaskedLanguageModelling as MaskedLanguageModelling,

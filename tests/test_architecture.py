@@ -131,6 +131,7 @@ ALONE = {
     "auxlearn.kinds.regression": "one file for each kind",
     "auxlearn.kinds.token_classification": "one file for each kind",
     "auxlearn.reports.texts": "reads data sets",
+    "auxlearn.scoring.forward": "the forward passes, apart from what is scored with them",
     "auxlearn.tasks.l3mask": "a strategy, whose options entropy shares",
     "auxlearn.testing.check_base": "what the checks share",
     "auxlearn.weighting.meta_options": "settings",
@@ -140,20 +141,20 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3275,
+    "core": 3260,
     "kinds": 2250,
-    "data": 4105,
-    "encoders": 1870,
-    "scoring": 800,
+    "data": 4070,
+    "encoders": 1840,
+    "scoring": 780,
     "objectives": 1130,
     "tasks": 2450,
     "losses": 1420,
     "weighting": 3910,
-    "results": 2780,
+    "results": 2750,
     "evaluation": 1770,
     "training": 3790,
     "mask_analysis": 1190,
-    "sweeps": 3090,
+    "sweeps": 3050,
     "comparison": 3680,
     "reports": 810,
     "testing": 890,
@@ -267,7 +268,7 @@ LIGHT = [
     "auxlearn.plugins",
     "auxlearn.core.registry",
     "auxlearn.core.rng",
-    "auxlearn.sweeps.train",
+    "auxlearn.sweeps.run",
     *(name for name in MODULES if name.startswith("auxlearn.commands.")),
 ]
 

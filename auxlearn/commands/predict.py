@@ -124,11 +124,10 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
     """Return the texts as a table."""
     if file is not None:
         return table_of(file)
-    if not texts:
-        # As bytes: under LC_ALL=C the text stream accepts what is not UTF-8.
+    if texts:
+        table = Table(COMMAND_LINE, {"text": list(texts)}, places=[COMMAND_LINE] * len(texts))
+    else:  # as bytes: under LC_ALL=C the text stream accepts what is not UTF-8
         table = read_texts(sys.stdin.buffer.read(), "standard input")
-        return TextSource(table, text_column="text", text_pair_column="text_pair")
-    table = Table(COMMAND_LINE, {"text": list(texts)}, places=[COMMAND_LINE] * len(texts))
     return TextSource(table, text_column="text", text_pair_column="text_pair")
 
 

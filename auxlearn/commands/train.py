@@ -63,7 +63,7 @@ def command(
             example_sentences,
             metrics_grid,
         )
-        from auxlearn.sweeps.train import train
+        from auxlearn.sweeps.run import train
 
     results = train(config, reporter, jobs=jobs)
 

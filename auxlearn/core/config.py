@@ -264,9 +264,5 @@ def load_config(path: UserPath | None = None, **overrides: Any) -> RunConfig:
         Traceback (most recent call last):
         auxlearn.core.errors.ConfigError: settings: unknown key 'epoch': did you mean 'epochs'?
     """
-    values: dict[str, Any] = {}
-    if path is not None:
-        values = read_yaml(str(path), "configuration", ConfigError) or {}
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path}: a configuration is a mapping of settings to values")
+    values = {} if path is None else read_yaml(str(path), "configuration", ConfigError)
     return validate(RunConfig, {**values, **overrides}, str(path or "settings"))

@@ -1,4 +1,4 @@
-"""Public names that are imported on first use, so that importing their module costs nothing."""
+"""What is imported on first use: public names, and libraries that not everybody needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from auxlearn.core.errors import ConfigError
+
+
+def library(module: str, needed_by: str, extra: str) -> Any:
+    """Return a module of a library that an extra of this package installs."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(
+            f"{needed_by} needs an extra that is not installed: pip install 'auxlearn[{extra}]'"
+        ) from None
 
 
 def names_of_stub(

@@ -1,26 +1,5 @@
 """Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric that it belongs to.
 
-==========================  =====================================================================
-``loss/NAME``               mean loss of an objective since the previous row, in its unit
-``weight/NAME``             weight of an objective
-``candidate/NAME``          weight that is being learned for an objective, applied or not yet
-``factor/TASK/AXIS/VALUE``  weight of the members of a task that have this factor together
-``dev/METRIC``              metric on dev: ``accuracy``, ``macro_f1``, ``loss``, ``surrogate``
-``aux/NAME/METRIC``         metric of an auxiliary task on dev examples of its own
-``norm/NAME``               L2 norm of an objective's gradient, as the weighting computes it
-``cosine/NAME``             cosine of an objective with the validation gradient, as the weighting
-                            computes it
-``scale/NAME``              factor on an objective's gradient apart from its weight
-``slope/NAME``              inner product of the gradients of its and the primary log loss
-``gradient_norm/NAME``      L2 norm of an objective's gradient over the shared parameters
-``gradient_cosine/A/B``     cosine of the gradients of two objectives over the shared parameters
-``conflict/A/B``            share of the measured steps in which that cosine is negative
-==========================  =====================================================================
-
-The last three have the same definition under every weighting, and are means over the steps measured
-since the previous row (:mod:`auxlearn.training.gradient_log`); one of the two may be
-``validation``.
-
 Every row has ``kind`` ("train" or "eval") and ``step`` besides, most have ``epoch`` and
 ``learning_rate``.
 """
@@ -67,21 +46,23 @@ SURROGATE = "surrogate"
 
 
 class Quantity(StrEnum):
-    """What a logged number measures; see the table of :mod:`auxlearn.core.metric_names`."""
+    """What a logged number measures: the first part of its key."""
 
-    LOSS = "loss"
-    WEIGHT = "weight"
-    CANDIDATE = "candidate"
-    FACTOR = "factor"
-    DEV = "dev"
-    AUX = "aux"
-    NORM = "norm"
-    COSINE = "cosine"
-    SCALE = "scale"
-    SLOPE = "slope"
-    GRADIENT_NORM = "gradient_norm"
-    GRADIENT_COSINE = "gradient_cosine"
-    CONFLICT = "conflict"
+    LOSS = "loss"  # mean of an objective since the previous row, in its unit
+    WEIGHT = "weight"  # of an objective
+    CANDIDATE = "candidate"  # weight that is being learned for an objective, applied or not yet
+    FACTOR = "factor"  # TASK/AXIS/VALUE: weight of the task's members that have this value together
+    DEV = "dev"  # metric on dev: accuracy, macro_f1, loss, surrogate ...
+    AUX = "aux"  # TASK/METRIC: metric of an auxiliary task on dev examples of its own
+    NORM = "norm"  # L2 norm of an objective's gradient, as the weighting computes it
+    COSINE = "cosine"  # with the validation gradient, as the weighting computes it
+    SCALE = "scale"  # factor on an objective's gradient apart from its weight
+    SLOPE = "slope"  # inner product of the gradients of its and the primary log loss
+    # Under every weighting, means over the measured steps, see auxlearn.training.gradient_log;
+    # A/B are two objectives, of which one may be validation.
+    GRADIENT_NORM = "gradient_norm"  # L2 norm over the shared parameters
+    GRADIENT_COSINE = "gradient_cosine"  # A/B: cosine over the shared parameters
+    CONFLICT = "conflict"  # A/B: share of the measured steps in which that cosine is negative
 
     def key(self, name: str) -> str:
         """Return the key of this quantity for an objective or a metric."""

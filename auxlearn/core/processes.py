@@ -96,9 +96,7 @@ class Processes:
             self.adding(tensor)()
 
     def adding(self, tensor: Tensor) -> Callable[[], None]:
-        """Begin to replace a tensor, in place, by its sum, in the same order in all processes;
-        return what waits until that is done.
-        """
+        """Begin to replace a tensor by its sum, in place; return what waits until that is done."""
         import torch.distributed as dist
 
         with _peers_alive():

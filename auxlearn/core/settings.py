@@ -332,9 +332,7 @@ class FurtherSet(Settings):
 
 
 class OODSource(FurtherSet):
-    """An out-of-distribution evaluation set; what is left out, the data-set card of that name
-    says.
-    """
+    """An evaluation set out of distribution; what is left out, the card of that name says."""
 
     split: str = "test"  # split to evaluate on
     #: Label of the set by label of the model. Several labels of the model may map to one label of

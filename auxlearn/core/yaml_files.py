@@ -27,16 +27,20 @@ MOST_VALUES = 100_000
 DEEPEST = 40
 
 
-def read_yaml(path: str | Path, what: str, error: type[UserError]) -> Any:
-    """Return the content of a YAML file."""
+def read_yaml(path: str | Path, what: str, error: type[UserError]) -> dict[str, Any]:
+    """Return the mapping that a YAML file holds; an empty file holds an empty one."""
     content = read_file(user_path(path, error), LARGEST_FILE, error)
     try:
-        return parse_yaml(content.decode("utf-8-sig"))
+        found = parse_yaml(content.decode("utf-8-sig"))
     except UnicodeDecodeError as fault:
         line = content[: fault.start].count(b"\n") + 1
         raise error(f"{what} {path}:{line}: not UTF-8: save the file as UTF-8") from None
     except ValueError as fault:
         raise error(f"{what} {path}{fault}") from None
+    mapping = {} if found is None else found
+    if not isinstance(mapping, dict):
+        raise error(f"{what} {path} must be a mapping of keys to values")
+    return mapping
 
 
 def parse_yaml(text: str) -> Any:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitAudit:
-    """Audit of one split. Texts, or both texts of a pair together, are compared by their letters
-    and digits, case-folded.
-    """
+    """Audit of one split; texts are compared by their letters and digits, case-folded."""
 
     examples: int
     #: Examples per label, in the order of the label names; empty if it is unlabelled.
@@ -168,9 +166,7 @@ def _counts(tokenizer: Any, split: Split) -> list[int]:
 def whole_lengths(
     tokenizer: Any, split: Split, texts: TokenizedTexts, max_length: int, cache: TensorCache
 ) -> np.ndarray:
-    """Return the number of tokens of each text before it was cut, ``(texts,)``; only texts that
-    reach ``max_length`` are tokenised again.
-    """
+    """Return the number of tokens of each text before it was cut, ``(texts,)``."""
     import torch
 
     from auxlearn.core.cache import content_key
@@ -189,9 +185,7 @@ def whole_lengths(
 
 
 def describe_lengths(whole: np.ndarray, max_length: int, windowing: Windowing, special: int) -> str:
-    """Return the numbers of tokens of texts, and how much of them is kept with so many special
-    tokens in each text or window, as a sentence.
-    """
+    """Return the numbers of tokens of texts, and how much of them is kept, as a sentence."""
     most, how = max_length, "cut"
     if windowing.in_windows:
         most += (windowing.max_windows - 1) * (max_length - special - windowing.window_stride)

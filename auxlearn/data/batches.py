@@ -95,9 +95,7 @@ def pad_token_values(
 def unpad_token_values(
     texts: TokenizedTexts, padded: Tensor, indices: Tensor, values: Tensor
 ) -> None:
-    """Write padded values ``(batch, length)`` back to their tokens in ``values``, ``(tokens,)``:
-    the inverse of :func:`pad_token_values`.
-    """
+    """Write padded values ``(batch, length)`` back to their tokens in ``values``, ``(tokens,)``."""
     source, inside = _token_positions(texts, indices)
     values[source] = padded[inside]
 
@@ -193,9 +191,7 @@ class UniformStream(BatchStream):
 
 
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
-    """Return the indices of batches of texts of similar length that cover every text once; of texts
-    in windows a batch has at most ``batch_size`` windows, or a single text.
-    """
+    """Return the indices of batches of at most so many rows that cover every text once."""
     order = texts.lengths.argsort(descending=True, stable=True)
     counts = texts.window_counts(order)
     if counts is None:

@@ -76,9 +76,7 @@ class Split:
     def rows(
         self, text: str = "text", text_pair: str = "text_pair", label: str = "label"
     ) -> Iterator[dict[str, Any]]:
-        """Yield each example as a mapping of columns to values, the label by its name, without
-        further columns that have one of the three names.
-        """
+        """Yield each example as a mapping of columns to values, the label by its name."""
         # Such a column would take the place of the text or label, or seem to be a second text.
         meta = {k: values for k, values in self.meta.items() if k not in (text, text_pair, label)}
         for row, first in enumerate(self.texts):

@@ -161,9 +161,7 @@ def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None)
 def with_dev(
     dataset: TextDataset, seed: int, source: str = "train", fold: str | None = None
 ) -> TextDataset:
-    """Hold out a dev split if there is none (in a fold, of what is trained on), and note this; note
-    a missing test split as well.
-    """
+    """Hold out a dev split if there is none, and note this; note a missing test split as well."""
     from auxlearn.data.splits import hold_out, take_fold
 
     if fold is not None:
@@ -247,8 +245,6 @@ def find_card(name: str) -> DatasetCard:
 def read_card(path: Path) -> DatasetCard:
     """Read a card from a YAML file."""
     content = read_yaml(path, "data-set card", DataError)
-    if not isinstance(content, dict):
-        raise DataError(f"data-set card {path} must be a mapping of keys to values")
     try:
         card: DatasetCard = validate(DatasetCard, content, f"data-set card {path}")
     except ConfigError as error:

@@ -174,9 +174,7 @@ def load_ood_set(
 
 
 def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSource:
-    """Complete label mapping and pairs from the data-set cards, as far as these fit: a folder with
-    other labels or splits may have the name of a card.
-    """
+    """Complete label mapping and pairs from the data-set cards, as far as these fit."""
     updates: dict[str, object] = {}
     trained, own = _card(dataset), _card(source.name)
     if source.labels is None and trained is not None:

@@ -11,6 +11,7 @@ import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -87,53 +88,39 @@ def words_of(text: str) -> list[tuple[int, int]]:
 
 
 def find_tagger() -> tuple[Tagger, str] | None:
-    """Return a tagger and its name: spaCy's (en_core_web_sm), NLTK's or TextBlob's."""
-    for find in (_spacy_tagger, _nltk_tagger, _pattern_tagger):
-        found = find()
-        if found is not None:
-            return found
+    """Return the first tagger that is installed and its name."""
+    for name, load in TAGGERS.items():
+        with suppress(ImportError, OSError, LookupError):  # the last two: without their models
+            return load(), name
     return None
 
 
-def _spacy_tagger() -> tuple[Tagger, str] | None:
-    try:
-        spacy = importlib.import_module("spacy")
-        pipeline = spacy.load("en_core_web_sm")
-    except (ImportError, OSError):
-        return None
-
-    def tag(words: list[str]) -> list[str]:
-        return [token.tag_ for token in pipeline(spacy.tokens.Doc(pipeline.vocab, words=words))]
-
-    return tag, "spaCy en_core_web_sm"
+def _spacy_tagger() -> Tagger:
+    spacy = importlib.import_module("spacy")
+    pipeline, made = spacy.load("en_core_web_sm"), spacy.tokens.Doc
+    return lambda words: [token.tag_ for token in pipeline(made(pipeline.vocab, words=words))]
 
 
-def _nltk_tagger() -> tuple[Tagger, str] | None:
-    try:
-        nltk = importlib.import_module("nltk")
-        nltk.pos_tag(["word"])
-    except (ImportError, LookupError):
-        return None
-
-    def tag(words: list[str]) -> list[str]:
-        return [found for _, found in nltk.pos_tag(words)]
-
-    return tag, "NLTK"
+def _nltk_tagger() -> Tagger:
+    nltk = importlib.import_module("nltk")
+    nltk.pos_tag(["word"])
+    return lambda words: [found for _, found in nltk.pos_tag(words)]
 
 
-def _pattern_tagger() -> tuple[Tagger, str] | None:
-    try:
-        pattern = importlib.import_module("textblob.en")
-    except ImportError:
-        return None
+def _pattern_tagger() -> Tagger:
+    parser = importlib.import_module("textblob.en").parser
     with warnings.catch_warnings():  # it reads its lexicon at the first word, and leaves it open
         warnings.simplefilter("ignore", ResourceWarning)
-        pattern.parser.find_tags(["word"])
+        parser.find_tags(["word"])
+    return lambda words: [found for _, found in parser.find_tags(words)]
 
-    def tag(words: list[str]) -> list[str]:
-        return [found for _, found in pattern.parser.find_tags(words)]
 
-    return tag, "TextBlob's pattern tagger"
+#: Taggers by name, in the order in which they are looked for.
+TAGGERS: dict[str, Callable[[], Tagger]] = {
+    "spaCy en_core_web_sm": _spacy_tagger,
+    "NLTK": _nltk_tagger,
+    "TextBlob's pattern tagger": _pattern_tagger,
+}
 
 
 def token_tags(

@@ -125,9 +125,7 @@ def load_run_data(
 def split_validation(
     dataset: TextDataset, source: ValidationSource | None, columns: Columns
 ) -> tuple[Split, Split | None]:
-    """Return the examples to train on and those that drive the weights, the same for every seed, so
-    that seeds differ in training alone.
-    """
+    """Return the examples to train on and those that drive the weights, the same for every seed."""
     train = dataset.splits["train"]
     if source is None:
         return train, None

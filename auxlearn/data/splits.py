@@ -80,9 +80,7 @@ def choose_held_out(
 def assign_folds(
     labels: Sequence[int], keys: Sequence[Hashable], folds: int, seed: int
 ) -> list[int]:
-    """Divide examples into folds of about the same size and class distribution, whatever their
-    order; those with equal keys are in the same fold.
-    """
+    """Divide examples into folds of similar size and classes; equal keys are in one fold."""
     labels_of: dict[Hashable, Counter[int]] = defaultdict(Counter)
     for label, key in zip(labels, keys, strict=True):
         labels_of[key][label] += 1

@@ -165,9 +165,7 @@ def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTe
 
 
 def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
-    """Return the texts of all parts, of one tokenizer, one part after the other. Labels must be in
-    all or in none, and so must segments.
-    """
+    """Return the texts of all parts, of one tokenizer, one part after the other."""
     if len(parts) == 1:
         return parts[0]
 

@@ -100,9 +100,7 @@ def check_size(folder: Path, config: Any, build: Any) -> None:
 
 
 def check_body(name: str, model: Any, info: Mapping[str, Any], family: Family) -> None:
-    """Check that every weight of the body came from the files of the encoder, and all of their
-    layers.
-    """
+    """Check that all weights of the body came from the files of the encoder."""
     prefix = f"{model.base_model_prefix}."
 
     def of_body(keys: Iterable[str]) -> list[str]:
@@ -170,9 +168,7 @@ def check_vocabulary(name: str, tokenizer: Any, model: Any) -> None:
 
 
 def try_out(encoder: Any) -> None:
-    """Classify and predict the tokens of a short text, without any random number: a configuration
-    can hold nonsense that shows only when it is used.
-    """
+    """Classify and predict the tokens of a short text: nonsense may show only in use."""
     ids = torch.tensor([encoder.tokenizer("a b")["input_ids"]])
     everywhere = torch.ones_like(ids)
     batch = Batch(ids, everywhere, everywhere.bool(), everywhere, torch.tensor([0]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -32,6 +33,18 @@ class Layer:
     activation: Callable[[Tensor], Tensor]
     down: nn.Linear
     output_norm: nn.LayerNorm
+
+
+#: The modules of a :class:`Layer`, in its order.
+_BERT_LAYER = attrgetter(
+    *("attention.self.query", "attention.self.key", "attention.self.value"),
+    *("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense"),
+    *("intermediate.intermediate_act_fn", "output.dense", "output.LayerNorm"),
+)
+_DISTILBERT_LAYER = attrgetter(
+    *("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),
+    *("sa_layer_norm", "ffn.lin1", "ffn.activation", "ffn.lin2", "output_layer_norm"),
+)
 
 
 @dataclass(frozen=True)
@@ -148,20 +161,7 @@ def _bert_cuts(body: Any) -> list[tuple[nn.Module, nn.Module]]:
 
 def _bert_stack(body: Any) -> Stack:
     """Return the modules of BERT, RoBERTa or ELECTRA, whose module names agree."""
-    layers = [
-        Layer(
-            query=layer.attention.self.query,
-            key=layer.attention.self.key,
-            value=layer.attention.self.value,
-            attention_output=layer.attention.output.dense,
-            attention_norm=layer.attention.output.LayerNorm,
-            up=layer.intermediate.dense,
-            activation=layer.intermediate.intermediate_act_fn,
-            down=layer.output.dense,
-            output_norm=layer.output.LayerNorm,
-        )
-        for layer in body.encoder.layer
-    ]
+    layers = [Layer(*_BERT_LAYER(layer)) for layer in body.encoder.layer]
     first = getattr(body.embeddings, "padding_idx", -1) + 1  # of RoBERTa
     widen = getattr(body, "embeddings_project", nn.Identity())
 
@@ -178,20 +178,7 @@ def _bert_stack(body: Any) -> Stack:
 
 
 def _distilbert_stack(body: Any) -> Stack:
-    layers = [
-        Layer(
-            query=layer.attention.q_lin,
-            key=layer.attention.k_lin,
-            value=layer.attention.v_lin,
-            attention_output=layer.attention.out_lin,
-            attention_norm=layer.sa_layer_norm,
-            up=layer.ffn.lin1,
-            activation=layer.ffn.activation,
-            down=layer.ffn.lin2,
-            output_norm=layer.output_layer_norm,
-        )
-        for layer in body.transformer.layer
-    ]
+    layers = [Layer(*_DISTILBERT_LAYER(layer)) for layer in body.transformer.layer]
 
     def embed(token_ids: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
         return body.embeddings(input_ids=token_ids[None], position_ids=positions[None])[0]
@@ -292,9 +279,7 @@ def attention_mask(config: Any, mask: Tensor, device: torch.device) -> Tensor | 
 
 
 def require_pairwise_attention(config: Any, name: str) -> None:
-    """Check that an encoder can be told which tokens each token attends to, which ``name``
-    needs.
-    """
+    """Check that an encoder can be told which tokens each token attends to."""
     family = family_of(config.model_type)
     if not (family.accepts_4d_masks or family.masks_by_layer):
         raise EncoderError(

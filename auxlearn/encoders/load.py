@@ -39,9 +39,7 @@ def keep_classes(
     label_names: Sequence[str],
     info: Mapping[str, Any],
 ) -> bool | None:
-    """Keep the output layer of a classifier if it is for the same labels; else re-initialise it,
-    where transformers keeps any that has the same number of rows.
-    """
+    """Keep the output layer of a classifier if it is for the same labels; else re-initialise it."""
     name, layer = _output_layer(classifier)
     if f"{name}.weight" in info["missing_keys"]:
         return None
@@ -148,9 +146,7 @@ _OF_OTHER_KINDS = {kind.problem_type for kind in KINDS.values()} - {None}
 
 
 def _model_of(kind: Kind, config: Any) -> Any:
-    """Return the class of transformers that has the head of a kind; where there is none, one of
-    token classification with the kind's head as its output layer.
-    """
+    """Return the class of transformers that has the head of a kind, or one with that head added."""
     if not kind.per_token:
         return AutoModelForSequenceClassification
     if kind.pipeline:

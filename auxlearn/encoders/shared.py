@@ -26,9 +26,7 @@ from auxlearn.kinds.choose import CLASSIFICATION
 
 
 def pool_windows(values: Tensor, batch: Batch, pooling: WindowPooling) -> Tensor:
-    """Return one value for each text of a batch, the mean or maximum over its windows, ``(texts,
-    ...)``, of values of each row, ``(batch, ...)``.
-    """
+    """Pool values of rows, ``(batch, ...)``, over the windows of each text: ``(texts, ...)``."""
     if batch.windows is None:
         return values
     counts = batch.windows.tolist()

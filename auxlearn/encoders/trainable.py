@@ -10,6 +10,7 @@ from torch import nn
 
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.lazy import library
 from auxlearn.encoders.shared import SharedEncoder
 
 #: What can be frozen besides a number of layers.
@@ -22,9 +23,7 @@ _EMBEDDINGS = re.compile(
 
 
 def freeze(encoder: SharedEncoder, part: str) -> None:
-    """Exclude parameters of the body from training, a tied output layer with the embeddings.
-    Dropout stays active.
-    """
+    """Exclude parameters of the body from training; dropout stays active."""
     if part == "none":
         return
     if part == "body":
@@ -44,9 +43,7 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
 
 
 def layers_of(encoder: SharedEncoder) -> list[nn.Module]:
-    """Return the layers of the body, a decoder's after an encoder's: the members of the module
-    lists that are not within another one.
-    """
+    """Return the layers of the body, a decoder's after an encoder's."""
     layers: list[nn.Module] = []
     inner: set[int] = set()
     for module in encoder.body.modules():
@@ -68,25 +65,20 @@ class LowRankAdapters:
     def __init__(
         self, encoder: SharedEncoder, rank: int, alpha: float, dropout: float, seed: int
     ) -> None:
-        try:
-            from peft import LoraConfig, LoraModel
-        except ImportError:
-            raise ConfigError(
-                "lora_rank needs peft, which is not installed: pip install 'auxlearn[lora]'"
-            ) from None
+        peft = library("peft", "lora_rank", "lora")
         poolers = encoder.family.pooler_prefixes
         targets = [
             name
             for name, module in encoder.body.named_modules()
             if isinstance(module, nn.Linear) and not name.startswith(poolers)
         ]
-        self._config: Any = LoraConfig(
+        self._config: Any = peft.LoraConfig(
             r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets
         )
         own = encoder.body_parameters()
         poolers_and_heads = encoder.classification_parameters()
         with rng.seeded(seed, "lora"):
-            self._tuner: Any = LoraModel(encoder.body, self._config, "default")
+            self._tuner: Any = peft.LoraModel(encoder.body, self._config, "default")
         for parameter in own:
             parameter.requires_grad_(False)
         for parameter in poolers_and_heads:  # the library freezes all that it has not added

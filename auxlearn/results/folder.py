@@ -110,9 +110,7 @@ class RunFolder:
         return self.with_own_data(load_config(self.path / "config.yaml"))
 
     def with_own_data(self, config: RunConfig) -> RunConfig:
-        """Return a configuration with data that were in memory where they are now: in this folder
-        or, of a trial, in that of its sweep, which may have been moved.
-        """
+        """Return a configuration with data that were in memory where they are now."""
         saved = path_identity(config.dataset)
         if saved == os.path.normpath(config.dataset) or expand(config.dataset).is_dir():
             return config
@@ -190,9 +188,7 @@ class RunFolder:
         return [*(self.path / name for name in names), self.branches_path, *inside]
 
     def _withdraw(self, places: Sequence[Path]) -> None:
-        """Delete what an attempt that failed before the first step has written, but nothing that
-        was there before: an earlier attempt may have left the only copy of data in memory.
-        """
+        """Delete what an attempt that failed before the first step has added."""
         for place in places:
             if place.is_dir():
                 shutil.rmtree(place, ignore_errors=True)
@@ -276,9 +272,7 @@ def model_of(run: Path) -> Path:
 
 @contextmanager
 def locked_folder(path: Path) -> Iterator[None]:
-    """Create a folder, lock it within the block, and delete what killed writes have left in it; a
-    new folder that nothing was written into is removed.
-    """
+    """Create a folder, lock it within the block, and delete what killed writes have left in it."""
     lock = Lock(path / ".lock")
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:

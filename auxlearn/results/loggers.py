@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import secrets
@@ -14,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from auxlearn.core.errors import ConfigError, named_fault
+from auxlearn.core.errors import named_fault
 from auxlearn.core.files import write_text
+from auxlearn.core.lazy import library
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import register_reporter
 
@@ -89,17 +89,6 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in entry.items() if name not in ("kind", "step")}
 
 
-def library(reporter: str, module: str) -> Any:
-    """Return a module of the library of a reporter."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ConfigError(
-            f"reporter {reporter} is asked for but not installed: pip install "
-            f"'auxlearn[{reporter}]'"
-        ) from None
-
-
 class ForwardingReporter(Reporter):
     """Forwards all calls to a reporter, and log entries to experiment trackers as well. One that
     fails, because its server cannot be reached for example, is left out from then on.
@@ -148,7 +137,8 @@ class TensorBoard(RunReporter):
 
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
-        self._make_writer = library("tensorboard", "torch.utils.tensorboard").SummaryWriter
+        tensorboard = library("torch.utils.tensorboard", "reporter tensorboard", "tensorboard")
+        self._make_writer = tensorboard.SummaryWriter
         self._writer: Any = None
 
     def log(self, entry: Mapping[str, Any]) -> None:
@@ -177,7 +167,7 @@ class WandB(RunReporter):
 
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
-        self._wandb = library("wandb", "wandb")
+        self._wandb = library("wandb", "reporter wandb", "wandb")
         self._run: Any = None
 
     def log(self, entry: Mapping[str, Any]) -> None:
@@ -220,8 +210,8 @@ class MLflow(RunReporter):
 
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
-        self._entities = library("mlflow", "mlflow.entities")
-        self._client = library("mlflow", "mlflow.tracking").MlflowClient()
+        self._entities = library("mlflow.entities", "reporter mlflow", "mlflow")
+        self._client = library("mlflow.tracking", "reporter mlflow", "mlflow").MlflowClient()
         self._id = ""
 
     def log(self, entry: Mapping[str, Any]) -> None:

@@ -32,9 +32,7 @@ _HUB_METRICS: dict[str, str] = {
 
 
 def model_card(results: RunResults) -> str:
-    """Return the card of a run's model: YAML front matter for the hub, then Markdown, without any
-    path of the machine that trained it.
-    """
+    """Return the card of a run's model: YAML front matter for the hub, then Markdown."""
     config = RunConfig.model_validate(results.config)
     environment = Environment(
         loader=PackageLoader("auxlearn.results"),

@@ -54,9 +54,7 @@ def check_output_folder(path: Path) -> None:
 
 
 def check_unowned(path: Path) -> None:
-    """Check that a path is none of those that belong to the run or sweep whose folder it is in, the
-    innermost if there are several.
-    """
+    """Check that a path is none that belongs to the innermost run or sweep that it is in."""
     place = _resolved(path)
     for folder in place.parents:
         kind = next((kind for kind in _KINDS if is_owner(folder, kind)), None)

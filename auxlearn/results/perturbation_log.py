@@ -1,13 +1,7 @@
 """``perturbations.jsonl`` of a run folder: the perturbations of a sample of the training texts.
 
 There is one line for each time that a text of the sample was perturbed in training, that is one for
-each epoch and task, and for each window of a text that is read in windows::
-
-    {"step": 3, "epoch": 1, "task": "mask_tuning", "example": 17, "label": 1,
-     "input_ids": [...], "words": [...], "token_type_ids": null, "positions": [4],
-     "predicted": [2307]}
-
-``positions`` are those of the masked tokens, ``predicted`` the tokens that were substituted.
+each epoch and task, and for each window of a text that is read in windows.
 """
 
 from __future__ import annotations
@@ -48,8 +42,8 @@ class PerturbationRecord:
     input_ids: list[int]
     words: list[int]
     token_type_ids: list[int] | None
-    positions: list[int]
-    predicted: list[int]
+    positions: list[int]  # of the masked tokens
+    predicted: list[int]  # the tokens that were substituted
 
     @property
     def is_consistent(self) -> bool:
@@ -67,9 +61,7 @@ class PerturbationRecord:
 
 
 class PerturbationLog:
-    """Records the perturbations of a sample of the training texts, the same for every seed, as the
-    classifier was trained on them, predicted with dropout.
-    """
+    """Records the perturbations of a sample of the training texts, the same for every seed."""
 
     def __init__(self, folder: Path, examples: int, sample: int = SAMPLE) -> None:
         import torch

@@ -130,9 +130,7 @@ Panel = Callable[["Axes"], None]
 
 
 def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
-    """Write all plots that the entries have values for, and ``overview.png``: the weights (or the
-    branches, or the loss, where no weight changes) above the dev metric.
-    """
+    """Write all plots that the entries have values for, and ``overview.png``."""
     run = _RunPlots(entries, results)
     plots = run.figures()
     above = plots.get("branches") or plots.get("weights") or plots["losses"][:1]
@@ -369,9 +367,7 @@ def _smoothed(
     label: str,
     points: bool = True,
 ) -> None:
-    """Draw a noisy series: its values as faint points, and a moving average over a sixth of them,
-    fewer at both ends, as a line.
-    """
+    """Draw a noisy series: faint points, and a moving average over a sixth of them as a line."""
     steps, values = series
     if not steps:
         return

@@ -179,9 +179,7 @@ def metrics_grid(evaluations: Mapping[str, Evaluation]) -> Grid:
 
 
 def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return what the reader of :func:`metrics_grid` must know: how many examples of each set have
-    a text that is in train, or a label that the model does not know.
-    """
+    """Return what to know of :func:`metrics_grid`: texts seen in train, and unknown labels."""
     unknown = [
         f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is unknown "
         "to the model; they count as wrong"

@@ -8,6 +8,9 @@ Exact scores of a text of ``n`` tokens need ``n`` masked copies of it. The appro
 passes needs ``k`` copies: copy ``i`` masks the tokens ``i``, ``i + k``, ``i + 2k`` and so on, each
 with the rest of its word, and scores all of them. Of all ways to distribute the tokens over ``k``
 copies, this one maximises the distance between tokens that are masked together.
+
+Scores are cached in shards, under a key of everything that they depend on: an interrupted scoring
+resumes at the next shard, and runs that differ in seed, classes or training share them.
 """
 
 from __future__ import annotations
@@ -18,11 +21,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.errors import EncoderError
+from auxlearn.core.processes import process_count, process_number
+from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.scoring.forward import ScoringPass, UnpaddedBatch, scoring_pass
+from auxlearn.scoring.forward import (
+    ScoringPass,
+    UnpaddedBatch,
+    numerical_variant,
+    scoring_pass,
+)
 
 #: Maximum number of packed tokens per forward pass. A CPU gains nothing from more; a GPU needs many
 #: more. It is a constant, not measured on each machine, because the rounding of results depends on
@@ -34,6 +45,13 @@ HEAD_ROWS = 256
 
 #: Maximum number of token ids among which equal copies are searched for at once.
 CHUNK_TOKENS = 1 << 22
+
+
+#: Texts of one shard, the unit of caching: the most that an interruption can cost.
+SHARD_TEXTS = 256
+
+#: Part of the cache key; raise it when a change of the code changes the scores.
+SCORING_VERSION = 3
 
 
 def budget_key(device_type: str) -> str:
@@ -62,9 +80,7 @@ def log_probability(logits: Tensor, token_ids: Tensor) -> Tensor:
 
 
 def log_probability_and_entropy(logits: Tensor, token_ids: Tensor) -> Tensor:
-    """Return the log-probability of a token and the entropy of the prediction, in nats, ``(n,
-    2)``.
-    """
+    """Return log-probability of a token and entropy of its prediction, in nats, ``(n, 2)``."""
     log_p = logits.log_softmax(-1)
     entropy = -(log_p.exp() * log_p).sum(-1)
     return torch.stack([log_probability(logits, token_ids), entropy.float()], 1)
@@ -109,6 +125,63 @@ def pseudo_log_likelihood(
     return scores
 
 
+def score_texts(
+    encoder: SharedEncoder,
+    texts: TokenizedTexts,
+    cache: TensorCache,
+    *,
+    passes: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    statistic: Statistic = log_probability,
+    progress: ProgressBar = no_progress_bar,
+) -> Tensor:
+    """Return the pseudo-log-likelihood of every maskable token, from the cache where possible, or a
+    statistic of each token's prediction in its place.
+
+    The values are in nats, ``(tokens, ...)``, float32, and zero at tokens that are not maskable;
+    ``passes`` and ``dtype`` are those of
+    :func:`pseudo_log_likelihood`.
+    """
+    fingerprint = encoder.language_model_fingerprint()
+    with progress("scoring tokens", int(texts.maskable.sum())) as advance:
+
+        def score_shard(indices: Tensor) -> Tensor:
+            shard = texts.select(indices)
+            key = content_key(
+                "pll-word-l2r" if statistic is log_probability else statistic.__name__,
+                SCORING_VERSION,
+                passes,
+                numerical_variant(encoder, dtype),
+                fingerprint,
+                encoder.tokenizer.mask_token_id,
+                shard.input_ids,
+                shard.words,
+                shard.maskable,
+                shard.in_rows().offsets,
+                "" if shard.token_type_ids is None else shard.token_type_ids,
+            )
+            scored = 0
+
+            def count(tokens: int) -> None:
+                nonlocal scored
+                scored += tokens
+                advance(tokens)
+
+            def compute() -> dict[str, Tensor]:
+                found = pseudo_log_likelihood(encoder, shard, count, passes, dtype, statistic)
+                return {"logprobs": found}
+
+            entry = cache.get(key, compute)
+            advance(int(shard.maskable.sum()) - scored)  # tokens whose scores were in the cache
+            return entry["logprobs"]
+
+        shards = torch.arange(len(texts)).split(SHARD_TEXTS)
+        # Processes that were started together share the cache: each scores shards of its own first.
+        order = sorted(range(len(shards)), key=lambda n: (n - process_number()) % process_count())
+        found = {number: score_shard(shards[number]) for number in order}
+        return torch.cat([found[number] for number in range(len(shards))])
+
+
 def _apply_head(
     forward: ScoringPass,
     texts: TokenizedTexts,
@@ -116,9 +189,7 @@ def _apply_head(
     tokens: list[Tensor],
     statistic: Statistic,
 ) -> list[tuple[Tensor, Tensor]]:
-    """Return positions in the flat arrays, on the CPU, with the statistics of the tokens of the
-    collected states, and clear both lists.
-    """
+    """Return positions with the statistics of the collected states, and clear both lists."""
     scored = []
     if states:
         for chunk, positions in zip(
@@ -188,9 +259,7 @@ def _masked_copies(texts: TokenizedTexts, passes: int | None, mask_id: int) -> I
 
 
 def _turns(rows: Tensor, passes: int | None) -> Tensor:
-    """Return the index, within its text, of the copy that scores each token; ``rows``, the index of
-    the text of each token, is ascending.
-    """
+    """Return the index, within its text, of the copy that scores each token; rows ascend."""
     counts = rows.bincount()
     number = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
     return number if passes is None else number % passes

@@ -30,9 +30,7 @@ from auxlearn.training.inputs import FILE, Comparison, InputReader, load_inputs
 
 
 def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
-    """Compare the inputs that a trial recorded with the present ones, unless it has left neither
-    results nor a checkpoint, or a process is running in its folder.
-    """
+    """Compare the inputs that a trial recorded, if it has begun, with the present ones."""
     run = folder.run(trial.digest)
     begun = run.finished or CheckpointFolder(run.checkpoint_path).any
     if not begun or run.in_use:

@@ -113,9 +113,7 @@ class SweepFolder:
         return Job(trial.digest, config, str(log), str(Path.cwd()), threads)
 
     def set_aside(self, trial: Trial) -> Path:
-        """Move the run folder of a trial to ``superseded/`` by one atomic operation, so that the
-        trial is trained again.
-        """
+        """Move the run folder of a trial to ``superseded/`` at once: it is trained again."""
         run = self.run(trial.digest)
         with run.locked(trial.config):
             number = 1
@@ -127,9 +125,7 @@ class SweepFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Let one process write at a time, but for the folders of trials, which have locks of their
-        own, and delete what killed ones have left.
-        """
+        """Let one process write at a time, and delete what killed ones have left."""
         lock = Lock(self.path / ".lock")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -256,9 +252,7 @@ def set_metrics(results: RunResults, name: str) -> dict[str, float]:
 
 @dataclass(frozen=True, repr=False)
 class SweepResults:
-    """The trials of a sweep; as a path it is the sweep's folder, so ``auxlearn.compare``
-    takes it.
-    """
+    """The trials of a sweep; as a path it is the sweep's folder, which ``compare`` takes."""
 
     name: str
     folder: Path

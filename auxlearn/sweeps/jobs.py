@@ -42,9 +42,7 @@ class Outcome:
 
 
 class Executor(ABC):
-    """Runs the jobs of a sweep in processes of their own, ``slots`` at a time with ``threads``
-    each.
-    """
+    """Runs jobs in processes of their own, ``slots`` at a time with ``threads`` each."""
 
     slots: int
     threads: int

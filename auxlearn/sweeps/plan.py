@@ -14,6 +14,7 @@ from pydantic import Field
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.core.lazy import library
 from auxlearn.core.metric_names import sign
 from auxlearn.core.rng import derive_seed
 from auxlearn.core.validation import validate
@@ -295,8 +296,8 @@ def chosen_trials(
 def mean_dev(
     trials: Sequence[Trial | TrialRecord], sweep: SweepFile, dev: DevMetrics
 ) -> float | None:
-    """Return the mean over trials of the dev metric, of an error its negative, so that the greatest
-    is the best; ``None`` if a trial has not finished.
+    """Return the mean dev metric of trials, negative for an error; ``None`` if one is
+    unfinished.
     """
     values = []
     for trial in trials:
@@ -360,20 +361,14 @@ def number_of_trials(sweep: SweepFile) -> int:
 
 
 def _study(search: Search, cell: Cell) -> optuna.Study:
-    try:
-        import optuna
-    except ImportError:
-        raise SweepError(
-            "a search needs Optuna: install it with `pip install 'auxlearn[search]'`"
-        ) from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    found = library("optuna", "a search", "search")
+    found.logging.set_verbosity(found.logging.ERROR)
     seed = derive_seed(search.seed, "search", *cell.labels.values()) % 2**32
-    sampler: Any
-    if search.sampler == "random":
-        sampler = optuna.samplers.RandomSampler(seed=seed)
-    else:
-        sampler = optuna.samplers.TPESampler(seed=seed)
-    return optuna.create_study(direction="maximize", sampler=sampler)
+    samplers = {"random": found.samplers.RandomSampler, "tpe": found.samplers.TPESampler}
+    study: optuna.Study = found.create_study(
+        direction="maximize", sampler=samplers[search.sampler](seed=seed)
+    )
+    return study
 
 
 def _suggest(point: optuna.Trial, key: str, values: Range | list[Any]) -> Any:

@@ -223,8 +223,6 @@ class SweepFile(Settings):
 def read_sweep(path: Path) -> SweepFile:
     """Read a sweep file."""
     content = read_yaml(path, "sweep file", ConfigError)
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path}: a sweep file is a mapping")
     sweep: SweepFile = validate(SweepFile, content, str(path))
     return sweep
 

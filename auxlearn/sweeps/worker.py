@@ -16,9 +16,7 @@ from auxlearn.sweeps.jobs import Job, Outcome, State
 
 
 def start_worker(parent: int) -> None:
-    """Prepare a worker process: import what every trial needs, and end with the parent process.
-    Ctrl-C reaches only the sweep (``setsid``), which tells the worker to stop.
-    """
+    """Import what every trial needs, leave Ctrl-C to the sweep, and end with the parent process."""
     with suppress(OSError):
         os.setsid()
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()

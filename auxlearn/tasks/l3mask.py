@@ -14,7 +14,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.scoring.cached import score_texts
+from auxlearn.scoring.pseudo_likelihood import score_texts
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
 #: Dtypes by the name of a precision.

@@ -379,7 +379,7 @@ def test_files_that_are_no_configuration(tmp_path):
     (line,) = faults({}, tmp_path / "nowhere.yaml")
     assert line == f"there is no file {tmp_path}/nowhere.yaml: check the path"
     (line,) = faults({}, write(tmp_path / "list.yaml", "[1, 2]"))
-    assert "a configuration is a mapping of settings to values" in line
+    assert "must be a mapping of keys to values" in line
     (line,) = faults({}, write(tmp_path / "broken.yaml", "a: [1\nb: }"))
     assert f"configuration {tmp_path}/broken.yaml:2: not valid YAML: " in line
     (tmp_path / "latin.yaml").write_bytes(b"dataset: caf\xe9")

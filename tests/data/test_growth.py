@@ -16,7 +16,7 @@ from auxlearn.data.batches import BatchStream, eval_batches
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.tokens import TokenizedTexts, offsets_of
 from auxlearn.objectives.masking import rescale_texts
-from auxlearn.scoring import cached
+from auxlearn.scoring import pseudo_likelihood as cached
 
 LENGTH, FEW, TIMES = 3, 200, 4
 

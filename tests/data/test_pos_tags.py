@@ -30,8 +30,8 @@ def test_the_pattern_tagger_needs_no_download(monkeypatch):
     import auxlearn.data.pos_tags as taggers
 
     # nltk, which TextBlob imports, has no tagger data here, whatever the machine has.
-    for other in ("_spacy_tagger", "_nltk_tagger"):
-        monkeypatch.setattr(taggers, other, lambda: None)
+    for other in ("spaCy en_core_web_sm", "NLTK"):
+        monkeypatch.delitem(taggers.TAGGERS, other)
     tagger, name = find_tagger()
     words = ["The", "quick", "dogs", "were", "barking", "loudly", "."]
     assert name == "TextBlob's pattern tagger"

@@ -11,8 +11,8 @@ CONFIGS: dict[str, Any] = {
     "NUL": (r"not valid YAML", "a: \0"),
     "Latin-1": (r"c.yaml:1: not UTF-8", b"dataset: caf\xe9"),
     "not YAML": (r"c.yaml:2: not valid YAML", "a: [1\nb: }"),
-    "a list": (r"is a mapping of settings", "[1]"),
-    "text": (r"is a mapping of settings", "seed"),
+    "a list": (r"must be a mapping", "[1]"),
+    "text": (r"must be a mapping", "seed"),
     "two documents": (r"not valid YAML", "seed: 1\n---\nseed: 2"),
     "a key twice": (r"c.yaml:2: the key 'seed' occurs twice", "seed: 1\nseed: 2"),
     "an inner key twice": (
@@ -66,7 +66,7 @@ CONFIGS: dict[str, Any] = {
 }
 
 SWEEPS: dict[str, Any] = {
-    "a list": (r"a sweep file is a mapping", "[]"),
+    "a list": (r"must be a mapping", "[]"),
     "a key twice": (r"s.yaml:2: the key 'name' occurs twice", "name: a\nname: b"),
     "alias bomb": (r"aliases stand for more", BOMB),
     "many seeds": (r"at most 20,000 seeds", "name: a\nseeds: 100000000"),

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.scoring import cached
-from auxlearn.scoring.cached import score_texts
-from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
+from auxlearn.scoring import pseudo_likelihood as cached
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood, score_texts
 from tests.helpers import LINES, tokenized
 
 

@@ -16,7 +16,7 @@ from auxlearn.core.registry import TASKS
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives import masking
-from auxlearn.scoring import cached
+from auxlearn.scoring import pseudo_likelihood as cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions

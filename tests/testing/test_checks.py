@@ -171,7 +171,7 @@ FAULTS = [
 
 
 def found_by(checks, name):
-    check = dict(checks.all())[name]
+    check = getattr(checks, f"check_{name}")
     try:
         return check()
     except Exception as error:
@@ -300,7 +300,7 @@ class Mine(PrimaryLoss):
 
 
 def test_a_rule_that_compares_whole_runs_has_no_run_to_kill(tmp_path):
-    found = WeightingChecks(WEIGHTINGS, ("meta", {}), tmp_path).check_killed_run()
+    found = WeightingChecks(WEIGHTINGS, ("meta", {}), tmp_path).check_resume()
     assert found == "none: it compares runs of its own, which have fixed weights"
 
 

@@ -123,9 +123,7 @@ class _Slot:
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Let loky's helper process, if it starts in the block, release semaphores without a warning
-    for each of them if the sweep is killed.
-    """
+    """Keep loky's helper process from printing a warning per semaphore if the sweep is killed."""
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
     try:

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from auxlearn.core.errors import SweepError, first_line
+from auxlearn.core.lazy import library
 from auxlearn.sweeps.jobs import Executor, Job, Outcome
 from auxlearn.sweeps.worker import run_job
 
@@ -28,13 +29,7 @@ class RayExecutor(Executor):
     ) -> None:
         # Without this, Ray warns that it clears CUDA_VISIBLE_DEVICES for tasks without a GPU.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        try:
-            import ray
-        except ImportError:
-            raise SweepError(
-                "the ray executor needs Ray: install it with `pip install 'auxlearn[ray]'`"
-            ) from None
-        self._ray = ray
+        self._ray = ray = library("ray", "the ray executor", "ray")
         self.threads = threads or 1
         local: dict[str, Any] = {"include_dashboard": False, "num_cpus": (jobs or 0) * self.threads}
         if address is not None or not jobs:

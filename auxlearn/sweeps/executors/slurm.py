@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import SweepError, first_line
+from auxlearn.core.lazy import library
 from auxlearn.sweeps.jobs import Executor, Job, Outcome
 from auxlearn.sweeps.worker import run_job
 
@@ -29,12 +30,7 @@ class SlurmExecutor(Executor):
         partition: str | None = None,
         cluster: str = "slurm",
     ) -> None:
-        try:
-            import submitit
-        except ImportError:
-            raise SweepError(
-                "the slurm executor needs submitit: install it with `pip install 'auxlearn[slurm]'`"
-            ) from None
+        submitit = library("submitit", "the slurm executor", "slurm")
         if gpus is not None and not float(gpus).is_integer():
             raise SweepError(
                 f"SLURM assigns whole GPUs only: --gpus {gpus:g} requests a fraction of one"
