@@ -35,7 +35,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.core.run_settings import section_of
 from auxlearn.core.settings import ENCODERS
-from auxlearn.kinds.choose import REFUSED
+from auxlearn.kinds.choose import KINDS, REFUSED
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -215,12 +215,19 @@ def encoders_table() -> str:
 
 
 def kinds_table() -> str:
-    """Return what is not offered for some kinds of labels."""
+    """Return which losses and features work with which kinds of labels."""
     rows = [
-        (feature, ", ".join(f"`{name}`" for name in kinds), advice)
-        for feature, (kinds, advice) in REFUSED.items()
+        (
+            f"loss `{name}`",
+            *("yes" if kind in LOSSES.get(name).kinds else "no" for kind in KINDS),
+            "",
+        )
+        for name in LOSSES.names()
     ]
-    return _table(("feature", "refused for", "instead"), rows)
+    for feature, (refused, advice) in REFUSED.items():
+        works = ("no" if kind in refused else "yes" for kind in KINDS)
+        rows.append((feature, *works, advice))
+    return _table(("feature", *(f"`{kind}`" for kind in KINDS), "instead"), rows)
 
 
 def commands_table() -> str:

@@ -148,7 +148,7 @@ BUDGETS = {
     "scoring": 780,
     "objectives": 1130,
     "tasks": 2450,
-    "losses": 1420,
+    "losses": 1470,
     "weighting": 3910,
     "results": 2750,
     "evaluation": 1770,
@@ -157,7 +157,7 @@ BUDGETS = {
     "sweeps": 3050,
     "comparison": 3680,
     "reports": 810,
-    "testing": 890,
+    "testing": 910,
     "commands": 1850,
     "root": 320,
 }

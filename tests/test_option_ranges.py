@@ -22,7 +22,7 @@ RANGES = {
     "collocations": "[0, inf)",
     **dict.fromkeys(("strength", "weight", "weight_decay", "margin", "alpha"), "[0, inf)"),
     **dict.fromkeys(("temperature", "learning_rate", "bias_learning_rate"), "(0, inf)"),
-    "factor_learning_rate": "(0, inf)",
+    **dict.fromkeys(("factor_learning_rate", "delta"), "(0, inf)"),
     **dict.fromkeys(("teacher_learning_rate", "least", "mu", "fairgrad.alpha"), "(0, inf)"),
     **dict.fromkeys(("probability", "candidates", "learn_share", "gate_share"), "(0, 1]"),
     **dict.fromkeys(("label_smoothing", "c", "floor", "gate", "beta"), "[0, 1)"),

@@ -20,7 +20,7 @@ from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
 AUDIT_FORMAT = 1
@@ -57,10 +57,11 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
     from data in memory or the train file of a folder; single classes and absent data change
     nothing.
     """
-    if config.kind not in (None, "token_classification") or (
-        config.kind and "metric" in config.model_fields_set
-    ):
+    given = "metric" in config.model_fields_set
+    if config.kind is not None and (given or config.kind == CLASSIFICATION.name):
         return config
+    if config.kind not in (None, "token_classification"):  # whose metric depends on the tags
+        return config.model_copy(update={"metric": kind_of(config.kind).default_metric(())})
     columns = config.columns
     if dataset is not None:
         kind, names = dataset.kind, dataset.label_names
@@ -79,7 +80,6 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
         kind, names = examples.kind, own_names(examples)
     if kind is CLASSIFICATION:
         return config
-    given = "metric" in config.model_fields_set
     metric = config.metric if given else kind.default_metric(names)
     return config.model_copy(update={"kind": kind.name, "metric": metric})
 
@@ -104,8 +104,8 @@ def load_run_data(
             "the settings, or name the kind that they are of"
         )
     kind.check_metric(config.metric, dataset.label_names)
-    if config.thresholds != "half" and kind.name != "multi_label":
-        raise ConfigError(f"thresholds: {kind.name} has none: leave --thresholds out")
+    if config.thresholds != "half":
+        require(kind, "thresholds")
     if config.text_window != "head" and dataset.splits["train"].text_pairs is not None:
         raise DataError(
             f"text_window: {config.text_window} is for single texts, but {dataset.name} has pairs "

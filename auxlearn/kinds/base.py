@@ -143,6 +143,22 @@ class Kind(ABC):
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss, a scalar; both on one device."""
 
+    def choices(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the choices between classes of a batch, for a kind that is made of any.
+
+        Returns:
+            Logits ``(choices, classes)`` and true classes ``(choices,)``.
+        """
+        return logits, targets
+
+    def outcomes(self, targets: Tensor) -> Tensor:
+        """Return by number what each choice has as its truth, ``(choices,)``, to weight it by."""
+        return targets
+
+    def outcome_weights(self, weights: Sequence[float]) -> list[float]:
+        """Return the weight of each outcome by those of the labels, in the order of the names."""
+        return list(weights)
+
     @abstractmethod
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return one minus a form of the metric that has a gradient (of an error, the error)."""

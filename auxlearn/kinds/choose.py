@@ -34,13 +34,13 @@ _BUT_CLASSES = tuple(name for name in KINDS if name != CLASSIFICATION.name)
 #: What some kinds are not offered for, with what to do instead: every other feature works with all
 #: of them. The guide of the kinds shows this table.
 REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
-    "losses": (
-        _BUT_CLASSES,
-        "it is a loss of single classes: leave --loss out",
-    ),
     "class weights and label smoothing": (
-        _BUT_CLASSES,
-        "they are of single classes: leave them out",
+        ("regression", "dependency"),
+        "there is no choice between the same classes each time: leave them out",
+    ),
+    "thresholds": (
+        tuple(name for name in KINDS if name != "multi_label"),
+        "only several labels have any: leave --thresholds out",
     ),
     "unknown_labels count": (
         _BUT_CLASSES,

@@ -77,6 +77,22 @@ class MultiLabel(Kind):
 
         return nn.functional.binary_cross_entropy_with_logits(logits, targets)
 
+    def choices(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the choice of each label between absent and there, whose softmax is a sigmoid."""
+        import torch
+
+        pairs = torch.stack([torch.zeros_like(logits), logits], -1)
+        return pairs.flatten(0, -2), targets.long().flatten()
+
+    def outcomes(self, targets: Tensor) -> Tensor:
+        import torch
+
+        places = 2 * torch.arange(targets.shape[-1], device=targets.device)
+        return (places + targets.long()).flatten()
+
+    def outcome_weights(self, weights: Sequence[float]) -> list[float]:
+        return [one for weight in weights for one in (1.0, weight)]
+
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return one minus the F1 of expected counts, or the expected subset accuracy.
 

@@ -93,6 +93,13 @@ class TokenClassification(WordKind):
         )
         return total / (targets != NO_TAG).sum().clamp(min=1)
 
+    def choices(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        here = targets.flatten() != NO_TAG
+        return logits.flatten(0, -2)[here], targets.flatten()[here]
+
+    def outcomes(self, targets: Tensor) -> Tensor:
+        return targets[targets != NO_TAG]
+
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return one minus the expected accuracy, or the F1 of expected counts of tags but O.
 
@@ -103,8 +110,8 @@ class TokenClassification(WordKind):
         import torch
         from torch import nn
 
-        here = targets.flatten() != NO_TAG
-        chosen, truth = logits.flatten(0, -2)[here].softmax(-1), targets.flatten()[here]
+        words, truth = self.choices(logits, targets)
+        chosen = words.softmax(-1)
         wanted = nn.functional.one_hot(truth, logits.shape[-1]).to(chosen)
         if metric == "accuracy":
             return 1 - (chosen * wanted).sum(-1).mean()

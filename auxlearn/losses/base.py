@@ -66,16 +66,19 @@ class ClassWeightOptions(Settings):
     class_weights: Literal["none", "balanced"] | dict[str, float] = Field(
         "none",
         description="Weight of the examples of each class: none; balanced, in inverse proportion "
-        "to the class's number of training examples; or a weight for every label.",
+        "to the class's number of training examples; or a weight for every label. Of several "
+        "labels, that of the examples that have it; of tags, that of the words.",
     )
 
 
 class ClassWeightedLoss(PrimaryLoss):
-    """Base class of losses that are a mean over the examples of class weight times loss.
+    """Base class of losses that are a mean over the choices of an example's class, weighted.
 
-    torch's own weighted means divide by the sum of the weights instead, which gives an example
-    another weight in each batch and another one with gradient accumulation. ``balanced`` class
-    weights are those of scikit-learn: examples / (classes * examples of the class).
+    A choice is that of a class for an example, of a tag for a word, or of whether an example has a
+    label. torch's own weighted means divide by the sum of the weights instead, which gives an
+    example another weight in each batch and another one with gradient accumulation. ``balanced``
+    weights are those of scikit-learn: choices / (classes * choices of the class), where each of
+    several labels is a choice of its own between two classes.
     """
 
     Options = ClassWeightOptions
@@ -86,43 +89,43 @@ class ClassWeightedLoss(PrimaryLoss):
         """Compute the class weights."""
         self.class_weights = chosen_class_weights(self.options, context)
 
-    def weighted_mean(self, losses: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean of the losses, each times the weight of its gold class; a scalar."""
-        return (
-            losses if self.class_weights is None else self.class_weights[labels] * losses
-        ).mean()
+    def weighted_mean(self, losses: Tensor, outcomes: Tensor) -> Tensor:
+        """Return the mean of the losses, each times the weight of its true class; a scalar."""
+        if self.class_weights is not None:
+            losses = self.class_weights[outcomes] * losses
+        return losses.sum() / max(1, len(losses))  # a part of a batch may have no word
 
 
 def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext) -> Tensor | None:
-    """Return the weight of each class on the encoder's device, ``(classes,)``, if there are any."""
-    chosen, names = options.class_weights, context.split.label_names
+    """Return the weight of each outcome on the encoder's device, ``(outcomes,)``, if any."""
+    chosen, split = options.class_weights, context.split
     if chosen == "none":
         return None
+    kind, names = split.kind, split.label_names
     if isinstance(chosen, dict):
-        weights = _listed(chosen, names)
+        weights = torch.tensor(kind.outcome_weights(_listed(chosen, names)))
     else:
-        weights = balanced_class_weights(context.split.labels or (), names)
+        outcomes = kind.outcomes(kind.targets(split.labels or (), len(names)))
+        weights = balanced_weights(outcomes, len(kind.outcome_weights([1.0] * len(names))))
     return weights.to(context.device)
 
 
-def balanced_class_weights(labels: tuple[int, ...], label_names: tuple[str, ...]) -> Tensor:
-    """Return weights in inverse proportion to class frequencies, ``(classes,)``: scikit-learn's."""
-    missing = sorted(set(range(len(label_names))) - set(labels))
-    if missing:
-        raise ConfigError(
-            f"class_weights: balanced is not defined, as train has no example of "
-            f"'{label_names[missing[0]]}': list the weights instead"
-        )
+def balanced_weights(outcomes: Tensor, count: int) -> Tensor:
+    """Return weights in inverse proportion to frequencies, ``(count,)``: scikit-learn's.
+
+    What does not occur has the weight 1, by which nothing is multiplied.
+    """
     # Loading scikit-learn takes as long as a fifth of everything else that a run imports.
     from sklearn.utils.class_weight import compute_class_weight
 
-    weights = compute_class_weight(
-        "balanced", classes=np.arange(len(label_names)), y=np.asarray(labels)
+    weights, found = torch.ones(count), np.unique(outcomes.numpy())
+    weights[found] = torch.as_tensor(
+        compute_class_weight("balanced", classes=found, y=outcomes.numpy()), dtype=torch.float32
     )
-    return torch.as_tensor(weights, dtype=torch.float32)
+    return weights
 
 
-def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> Tensor:
+def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> list[float]:
     if set(weights) != set(label_names):
         raise ConfigError(
             f"class_weights lists {', '.join(sorted(weights))}: list every label once, "
@@ -131,7 +134,7 @@ def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> Tensor:
     values = [weights[name] for name in label_names]
     if min(values) < 0 or max(values) == 0:
         raise ConfigError("class_weights: weights are at least 0, and one is more than 0")
-    return torch.tensor(values)
+    return values
 
 
 def gold(probabilities: Tensor, labels: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.kinds.choose import CLASSIFICATION, KINDS, require
+from auxlearn.kinds.choose import KINDS, require
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
-from auxlearn.objectives.base import labels_of, targets_of
+from auxlearn.objectives.base import targets_of
 from auxlearn.objectives.context import ObjectiveContext
 
 
@@ -32,6 +32,7 @@ class CrossEntropy(ClassWeightedLoss):
     cross-entropy of the tags of words, or of their heads and relations, mean squared error of
     numbers.
 
+    Class weights and label smoothing are offered for single classes, several labels and tags.
     Label smoothing is that of Szegedy et al. 2016, `Rethinking the Inception Architecture
     <https://arxiv.org/abs/1512.00567>`_, section 7; class weights are those of
     :class:`~auxlearn.losses.base.ClassWeightedLoss`.
@@ -48,15 +49,16 @@ class CrossEntropy(ClassWeightedLoss):
         super().prepare(context)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean over the examples of class weight times cross-entropy."""
-        logits = encoder.classify(batch)
-        if encoder.kind is not CLASSIFICATION:
-            return encoder.kind.loss(logits, targets_of(batch, logits))
-        labels = labels_of(batch, logits)
+        """Return the mean of class weight times cross-entropy, over examples, labels or words."""
+        logits, kind = encoder.classify(batch), encoder.kind
+        targets = targets_of(batch, logits)
+        if self.options == CrossEntropyOptions():
+            return kind.loss(logits, targets)
+        chosen, truth = kind.choices(logits, targets)
         smoothing = self.options.label_smoothing
-        if self.class_weights is None:
-            return nn.functional.cross_entropy(logits, labels, label_smoothing=smoothing)
+        if self.class_weights is None and len(truth):
+            return nn.functional.cross_entropy(chosen, truth, label_smoothing=smoothing)
         losses = nn.functional.cross_entropy(
-            logits, labels, label_smoothing=smoothing, reduction="none"
+            chosen, truth, label_smoothing=smoothing, reduction="none"
         )
-        return self.weighted_mean(losses, labels)
+        return self.weighted_mean(losses, kind.outcomes(targets))

@@ -13,7 +13,7 @@ from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions, gold
-from auxlearn.objectives.base import labels_of
+from auxlearn.objectives.base import targets_of
 
 
 class FocalOptions(ClassWeightOptions):
@@ -29,21 +29,25 @@ class FocalOptions(ClassWeightOptions):
 class Focal(ClassWeightedLoss):
     """Mean over the examples of ``-a_y (1 - p_y)^gamma log p_y`` (eq. 5 of the paper).
 
-    p_y is the probability of the gold class, by a softmax over all classes; the paper has one
-    sigmoid per class of objects. a_y is the class weight, 1 by default; the paper's alpha, .25
-    for its foreground class, is chosen together with gamma and belongs to its data. The derivative
-    goes through the factor too, as in the paper. The loss is the mean over all examples, where the
-    paper divides by the number of boxes that are matched with an object.
+    p_y is the probability of the gold class, by a softmax over all classes. Of several labels it is
+    that of each label to be there, or not to be, by a sigmoid as in the paper, and the mean is over
+    all labels of the examples; of tags, that of the tag of each word. a_y is the class weight, 1 by
+    default; the paper's alpha, .25 for its foreground class, is chosen together with gamma and
+    belongs to its data. The derivative goes through the factor too, as in the paper. The loss is
+    the mean over all examples, where the paper divides by the number of boxes that are matched with
+    an object.
     """
 
     Options = FocalOptions
     options: FocalOptions
+    kinds = ("classification", "multi_label", "token_classification")
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean over the examples of class weight times focal loss."""
-        logits = encoder.classify(batch)
-        labels = labels_of(batch, logits)
-        return self.weighted_mean(focal_losses(logits, labels, self.options.gamma), labels)
+        logits, kind = encoder.classify(batch), encoder.kind
+        targets = targets_of(batch, logits)
+        losses = focal_losses(*kind.choices(logits, targets), self.options.gamma)
+        return self.weighted_mean(losses, kind.outcomes(targets))
 
 
 def focal_losses(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:

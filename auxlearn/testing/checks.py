@@ -24,7 +24,15 @@ from auxlearn.encoders.device import choose_compute
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.testing.check_base import Check, Checks, Report, require_finite
-from auxlearn.testing.tiny_run import STEPS, Choice, Objectives, TinyRun, build, with_other_padding
+from auxlearn.testing.tiny_run import (
+    STEPS,
+    Choice,
+    Objectives,
+    TinyRun,
+    build,
+    untrained_encoder,
+    with_other_padding,
+)
 from auxlearn.training.plugin_checks import check_trained
 
 #: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
@@ -140,9 +148,9 @@ class ObjectiveChecks(Checks):
         return f"{finite}, weighted by items as the whole batch"
 
     def check_encoder(self) -> str:
-        bare = TinyRun(Objectives(), self.circumstances()).encoder.tensors()
-        prepared = TinyRun(self.objectives(), self.circumstances()).encoder.tensors()
-        changed = [name for name in bare if not torch.equal(bare[name], prepared[name])]
+        prepared = TinyRun(self.objectives(), self.circumstances()).encoder
+        bare, found = untrained_encoder(prepared.kind).tensors(), prepared.tensors()
+        changed = [name for name in bare if not torch.equal(bare[name], found[name].cpu())]
         assert not changed, f"prepare changes the encoder: {', '.join(changed[:3])}"
         return "unchanged by prepare"
 

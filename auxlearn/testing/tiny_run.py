@@ -24,6 +24,8 @@ from auxlearn.data.tokens import tokenize_split
 from auxlearn.encoders.load import load_encoder, save_untrained
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, KINDS
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
@@ -118,16 +120,17 @@ class TinyRun:
 
     def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
         seed = circumstances.seed
-        self.encoder = copy.deepcopy(untrained_encoder()).to(circumstances.device)
+        self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
+        kind = next(kind for name, kind in KINDS.items() if name in self.loss.kinds)
+        self.encoder = copy.deepcopy(untrained_encoder(kind)).to(circumstances.device)
         self._cache = TensorCache(circumstances.cache)
         self._seed = seed
-        train = _split("train", 0, TRAIN)
+        train = _split("train", kind, 0, TRAIN)
         self._split = train
         self._texts = tokenize_split(self.encoder.tokenizer, train, MAX_LENGTH, self._cache)
-        dev = _split("dev", TRAIN, len(TEXTS))
+        dev = _split("dev", kind, TRAIN, len(TEXTS))
         dev_texts = tokenize_split(self.encoder.tokenizer, dev, MAX_LENGTH, self._cache)
 
-        self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
         self.loss.prepare(self.context("primary"))
         self.tasks: dict[str, AuxiliaryTask] = {}
         auxiliaries = []
@@ -229,15 +232,28 @@ def with_other_padding(batch: Batch, token: int) -> Batch:
 
 
 @cache
-def untrained_encoder() -> SharedEncoder:
+def untrained_encoder(kind: Kind = CLASSIFICATION) -> SharedEncoder:
     """Return the encoder that tiny runs are trained with; copy it before changing it."""
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
-        return load_encoder(str(save_untrained(Path(folder))), LABELS)
+        names = kind.label_names(LABELS)
+        return load_encoder(str(save_untrained(Path(folder))), names, kind=kind)
 
 
-def _split(name: str, start: int, stop: int) -> Split:
-    labels = tuple(number % 3 for number in range(start, stop))
-    return Split(name, TEXTS[start:stop], labels, LABELS)
+def _split(name: str, kind: Kind, start: int, stop: int) -> Split:
+    labels = tuple(_label(kind, number, TEXTS[number]) for number in range(start, stop))
+    return Split(name, TEXTS[start:stop], labels, kind.label_names(LABELS), kind=kind)
+
+
+def _label(kind: Kind, number: int, text: str) -> Any:
+    """Return an encoded label of any kind; each word of a tree heads the next one."""
+    words, single = range(text.count(" ") + 1), number % len(LABELS)
+    return {
+        "classification": single,
+        "multi_label": (single,),
+        "regression": float(single),
+        "token_classification": tuple(word % len(LABELS) for word in words),
+        "dependency": tuple((word, word % len(LABELS)) for word in words),
+    }[kind.name]
 
 
 def _disable_dropout(encoder: SharedEncoder) -> None:

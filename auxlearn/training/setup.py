@@ -31,7 +31,7 @@ from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
 from auxlearn.encoders.trainable import freeze
 from auxlearn.evaluation.metrics import Surrogate
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, require
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import InputTracker, ObjectiveContext
@@ -366,8 +366,12 @@ class Materials:
         """Return the prepared loss of the primary task."""
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
-        if self.encoder.kind.name not in cls.kinds:
-            require(self.encoder.kind, "losses", f" ({choice.name})")
+        if (kind := self.encoder.kind.name) not in cls.kinds:
+            others = ", ".join(n for n in LOSSES.names() if kind in LOSSES.get(n).kinds)
+            raise ConfigError(
+                f"loss: {choice.name} is of {' and '.join(cls.kinds)}, but the labels are of "
+                f"{kind}: choose {others}"
+            )
         with calling(cls, "__init__", choice.name):
             loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
         if self.config.compile and not loss.compilable:

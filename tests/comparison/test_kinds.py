@@ -15,6 +15,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.files import write_text
 from auxlearn.evaluation.labelled import evaluate_labels
 from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.dependency import spanning_tree
 from auxlearn.results.predictions import write_predictions
 from tests.cli.helpers import call
 from tests.results import examples
@@ -23,12 +24,9 @@ NAMES = {
     "multi_label": ("a", "b", "c"),
     "regression": ("score",),
     "token_classification": ("B-LOC", "B-PER", "I-LOC", "I-PER", "O"),
+    "dependency": ("dep", "nsubj", "nsubj:pass", "root"),
 }
-CASES = [
-    *(("multi_label", metric) for metric in KINDS["multi_label"].metrics),
-    *(("regression", metric) for metric in KINDS["regression"].metrics),
-    *(("token_classification", metric) for metric in KINDS["token_classification"].metrics),
-]
+CASES = [(name, metric) for name in NAMES for metric in KINDS[name].metrics]
 
 
 def labels_and_outputs(name, noise, seed, count=24):
@@ -44,6 +42,12 @@ def labels_and_outputs(name, noise, seed, count=24):
         if name == "multi_label":
             truth.append(tuple(np.flatnonzero(data.random(3) < 0.5).tolist()))
             wanted = 2.0 * np.isin(np.arange(3), truth[-1]) - 1
+        elif name == "dependency":  # each word has an earlier one as its head, the first the root
+            heads = [0, *(int(data.integers(1, word + 1)) for word in range(1, words))]
+            truth.append(tuple((head, 3 if not head else int(data.integers(3))) for head in heads))
+            wanted = np.zeros((words, words + 1, 5))
+            for word, (head, relation) in enumerate(truth[-1]):
+                wanted[word, head, 0] = wanted[word, :, 1 + relation] = 2.0
         else:
             begins = data.integers(0, 5, words)
             truth.append(tuple(4 if tag in (2, 3) else int(tag) for tag in begins))
@@ -71,7 +75,7 @@ def write_run(folder, name, noise, seed, **settings):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     stored = [kind.output(kind.stored(line, names)) for line in lines]
     constant = kind.constant(truth)
-    said = [kind.decode(one) for one in stored]
+    said = [kind.decode(one) for one in outputs]
     found = evaluate_labels(kind, truth, said, stored, names, seen=None, constant=constant)
     results = examples.results(*config.objective_names()[1:])
     entries = [
@@ -152,11 +156,11 @@ def test_equal_predictions_have_no_correlation():
     assert (kind.jackknife("pearson", constant, ("score",)) == 0).all()
 
 
-@pytest.mark.parametrize("label", ["PER", "a"])
+@pytest.mark.parametrize("label", ["PER", "a", "nsubj:pass"])
 def test_one_label_or_type_of_spans_is_scored_by_its_counts(label):
     from sklearn.metrics import precision_recall_fscore_support
 
-    name = "multi_label" if label == "a" else "token_classification"
+    name = {"a": "multi_label", "PER": "token_classification"}.get(label, "dependency")
     kind, names = KINDS[name], NAMES[name]
     truth, outputs = labels_and_outputs(name, 1.0, 0)
     predicted = [kind.decode(one) for one in outputs]
@@ -243,6 +247,17 @@ def test_an_ensemble_averages_what_the_kind_stores(name, runs):
         said = [tuple(np.flatnonzero(one >= 0.5).tolist()) for one in mean]
         right = np.mean([a == b for a, b in zip(truth, said, strict=True)])
         assert found.scores.metrics["accuracy"] == pytest.approx(right)
+    elif name == "dependency":
+        said = []
+        for one in mean:
+            heads, relations = spanning_tree(np.log(one[:, : len(one) + 1])), one[:, len(one) + 1 :]
+            said.append(tuple(zip(heads, relations.argmax(-1).tolist(), strict=True)))
+        right = [
+            head == other and {one, two} in ({one}, {1, 2})  # nsubj:pass is nsubj
+            for both in zip(truth, said, strict=True)
+            for (head, one), (other, two) in zip(*both, strict=True)
+        ]
+        assert found.scores.metrics["las"] == pytest.approx(np.mean(right))
     else:
         said = [tuple(one.argmax(-1).tolist()) for one in mean]
         right = [

@@ -374,6 +374,22 @@ def test_sets_of_every_kind_train_beside_every_kind(kind, folders, tmp_path):
     assert len(heads) == len(KINDS)
 
 
+@pytest.mark.parametrize(
+    ("kind", "loss"),
+    [
+        ("multi_label", {"cross_entropy": {"class_weights": "balanced", "label_smoothing": 0.1}}),
+        ("token_classification", {"focal": {"class_weights": "balanced"}}),
+        ("regression", {"huber": {"delta": 0.5}}),
+    ],
+)
+def test_other_losses_train(kind, loss, folders, tmp_path):
+    found = auxlearn.train(
+        **settings(folders, kind, loss=loss, epochs=4), output=str(tmp_path / "run")
+    )
+    baseline = found.evaluations["dev"].majority.metrics[FIRST[kind]]
+    assert found.best.value > baseline
+
+
 def test_a_further_set_of_numbers_can_be_named(folders, tmp_path):
     rows = [{"text": f"alpha {'beta ' * n}", "label": n % 5} for n in range(20)]
     folder = tmp_path / "rated"
@@ -474,11 +490,21 @@ def test_plain_tags_words_that_are_cut_off_and_a_run_that_continues(folders, tmp
 
 
 REFUSALS = {
-    "a loss of classes": ("regression", {"loss": "focal"}, "losses (focal): not offered for"),
-    "class weights": (
+    "a loss of classes": (
+        "regression",
+        {"loss": "focal"},
+        "loss: focal is of classification and multi_label and token_classification, but the labels "
+        "are of regression: choose cross_entropy, huber",
+    ),
+    "a loss of numbers": (
         "multi_label",
+        {"loss": "huber"},
+        "but the labels are of multi_label: choose cross_entropy, focal",
+    ),
+    "class weights": (
+        "dependency",
         {"loss": {"cross_entropy": {"class_weights": "balanced"}}},
-        "class weights and label smoothing: not offered for multi_label",
+        "class weights and label smoothing: not offered for dependency",
     ),
     "a metric of another kind": (
         "regression",
@@ -524,7 +550,7 @@ REFUSALS = {
         {"aux": ["random_mlm"], "weights": {"meta": {"horizon": "steps", "dev_head": "closed"}}},
         "dev heads: not offered for multi_label",
     ),
-    "thresholds": ("regression", {"thresholds": "dev"}, "thresholds: regression has none"),
+    "thresholds": ("regression", {"thresholds": "dev"}, "thresholds: not offered for"),
     "selective": ("multi_label", {"aux": "selective"}, "selective: not offered for multi_label"),
     "selective numbers": ("regression", {"aux": "selective"}, "selective: not offered for regr"),
     "selective tags": ("token_classification", {"aux": "selective"}, "selective: not offered for"),
@@ -557,11 +583,37 @@ def test_a_sweep_names_the_kind(folders, tmp_path):
     assert (column.metric, column.examples) == ("pearson", 16)
 
 
-def test_commands_that_are_not_offered_say_so(finished, tmp_path):
-    run = finished["multi_label"].folder
-    done = call("perturbations", str(run))
+def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_path):
+    run = finished["dependency"]
+    page = tmp_path / "page.html"
+    done = call("report", run.folder, "--output", page)
+    assert done.exit_code == 0, done.output
+    shown = page.read_text()
+    wrong = sum(
+        line["label"] != line["predicted"]
+        for line in lines_of(run.folder / "predictions" / "elsewhere.jsonl")
+    )
+    assert f"elsewhere: {wrong}" in shown
+    assert "place: there" in shown
+    card = (run.folder / "model" / "README.md").read_text()
+    assert "| elsewhere | 16 |" in card
+    assert "LAS" in card
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_of_every_kind_are_checked(kind, folders):
+    shown = call("data", "check", folders / kind, "--kind", kind, "--json")
+    found = json.loads(shown.stdout)["splits"]["train"]
+    assert found["examples"] == 40
+    counts = {"dependency": {"root": 40}, "multi_label": {}, "token_classification": {}}
+    assert found["labels"].items() >= counts.get(kind, {}).items()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_commands_that_are_not_offered_say_so(kind, finished):
+    done = call("perturbations", str(finished[kind].folder))
     assert done.exit_code == 2
-    assert "perturbations: not offered for multi_label" in done.output, done.output
+    assert f"perturbations: not offered for {kind}" in done.output, done.output
 
 
 @pytest.mark.parametrize("kind", ["multi_label", "token_classification"])
@@ -575,11 +627,11 @@ def test_a_column_of_splits_is_refused_for_files(finished, folders):
         auxlearn.evaluate(finished["regression"], folders / "regression", split_column="fold")
 
 
-@pytest.mark.parametrize("kind", ["multi_label", "regression", "token_classification"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_masks_find_the_kind(kind, folders, tmp_path):
-    config = auxlearn.load_config(
-        None, dataset=str(folders / kind), aux="random_mlm", encoder="tiny", cache_dir=str(tmp_path)
-    )
+    given = settings(folders, kind, aux="random_mlm", cache_dir=str(tmp_path))
+    del given["verbose"]
+    config = auxlearn.load_config(None, **given)
     assert inspect_masks(config, texts=0, reporter=Reporter()).examples > 0
 
 

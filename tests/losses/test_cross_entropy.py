@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import log_loss
-from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from torch import nn
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.validation import validate
-from auxlearn.losses.base import balanced_class_weights
+from auxlearn.losses.base import balanced_weights
 from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.losses.focal import Focal, focal_losses
 from tests import helpers
@@ -22,7 +22,6 @@ from tests.losses.common import (
     draws,
     random_logits,
     softmax,
-    split_of,
 )
 
 LISTED = {"background": 2.0, "method": 0.5, "result": 0.0}
@@ -86,12 +85,12 @@ def test_weights_that_do_not_fit_the_labels(cls, options, message, tiny_bert, tm
     assert "\n" not in str(fault.value)
 
 
-def test_balanced_weights_need_an_example_of_each_class(tiny_bert, tmp_path):
-    with pytest.raises(ConfigError, match="no example of 'result'"):
-        balanced_class_weights((0, 1, 1), helpers.LABELS)
-    loss = CrossEntropy(validate(CrossEntropy.Options, {"class_weights": "balanced"}, "loss"))
-    with pytest.raises(ConfigError, match="no example of 'method'"):
-        loss.prepare(context_of(tiny_bert, tmp_path, split_of(1)))
+def test_a_class_without_examples_has_no_part_in_balanced_weights():
+    found = balanced_weights(torch.tensor([0, 1, 1]), 3)
+    np.testing.assert_allclose(
+        found[:2], compute_class_weight("balanced", classes=np.arange(2), y=[0, 1, 1])
+    )
+    assert found[2] == 1
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0, 5.0])
