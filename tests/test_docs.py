@@ -37,6 +37,7 @@ from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps import branches
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from tests import helpers
+from tests.cli.helpers import call
 from tests.results import examples
 
 ROOT = Path(__file__).parent.parent
@@ -153,6 +154,32 @@ def test_documents_show_the_examples_as_they_are(pages):
     del example.body[0]  # its docstring
     readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"), "python")
     assert ast.dump(example) in [ast.dump(ast.parse(block)) for block in readme]
+
+
+PLUGINS = {
+    block
+    for path in DOCUMENTS
+    for block in blocks(path.read_text(encoding="utf-8"), "python")
+    if re.search("@register_(task|loss|weighting)", block)
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", sorted(PLUGINS))
+def test_plugins_of_the_documents_pass_their_checks(block, tmp_path, monkeypatch):
+    helpers.only_builtin_plugins(monkeypatch)
+    path = tmp_path / "plugin.py"
+    path.write_text(block, encoding="utf-8")
+    found = call("check", path)
+    assert found.exit_code == 0, found.output
+
+
+def test_a_rule_of_the_tutorial_takes_the_primary_task_alone_too(no_training):
+    path = ROOT / "docs" / "tutorials" / "own_weighting.md"
+    names: dict = {"__name__": "__docs__"}
+    exec(blocks(path.read_text(encoding="utf-8"), "python")[0], names)
+    rules = [names["PrimaryHeavy"](None, ("primary", *aux)) for aux in ((), ("a", "b"))]
+    assert [rule.weights.tolist() for rule in rules] == [[1], [0.5, 0.25, 0.25]]
 
 
 def test_the_gradient_rule_of_the_tutorial_makes_norms_equal(no_training):

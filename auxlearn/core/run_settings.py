@@ -6,6 +6,7 @@ Settings of the optimizer have the names that they have in transformers' ``Train
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -107,7 +108,7 @@ class ModelSettings(Described):
     """Train masked objectives with a newly initialised masked-language-model head where the encoder
     has no pretrained one."""
 
-    freeze: str = Field("none", pattern=r"^(none|embeddings|body|[1-9]\d{0,3})$")
+    freeze: str = "none"
     """Parameters to keep as pretrained: none, embeddings, body (all but the heads), or a number n:
     the embeddings and the n lowest layers."""
 
@@ -283,6 +284,13 @@ class RunSettings(
         if isinstance(value, dict):
             return tuple({name: options} for name, options in value.items())
         return value
+
+    @field_validator("freeze")
+    @classmethod
+    def _names_a_part(cls, part: str) -> str:
+        if not re.fullmatch("none|embeddings|body|[1-9][0-9]{0,3}", part):
+            raise ValueError("it is none, embeddings, body or a number of layers")
+        return part
 
     @field_validator("weights", "loss")
     @classmethod

@@ -152,16 +152,15 @@ PathText = Annotated[str, AfterValidator(is_path)]
 
 
 def _one_of_several(fold: str) -> str:
-    number, count = map(int, fold.split("/"))
+    found = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", fold)
+    number, count = map(int, found.groups()) if found else (0, 0)
     if count < 2 or number > count:
-        raise ValueError(f"{fold} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+        raise ValueError(f"{shorten(fold)} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
     return fold
 
 
 #: A fold of a cross-validation, such as ``2/5``.
-Fold = Annotated[
-    str, Field(pattern=r"^[1-9]\d{0,2}/[1-9]\d{0,2}$"), AfterValidator(_one_of_several)
-]
+Fold = Annotated[str, AfterValidator(_one_of_several)]
 
 
 class PluginChoice(Settings):

@@ -73,7 +73,6 @@ class SweepFile(Settings):
     """Content of a sweep file."""
 
     name: str = Field(
-        pattern=r"^[\w][\w.-]*$",
         max_length=LONGEST_NAME,
         description="Name of the sweep and of its folder.",
     )
@@ -95,6 +94,13 @@ class SweepFile(Settings):
         None, description="Axes whose values compete; by default all but " + ", ".join(SETTING_AXES)
     )
     published: str | None = Field(None, description="Published results to compare with.")
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str) -> str:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ValueError("a folder is called so: take letters, digits, '_', '.' and '-'")
+        return name
 
     @field_validator("grid", mode="before")
     @classmethod

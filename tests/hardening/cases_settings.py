@@ -69,6 +69,7 @@ SWEEPS: dict[str, Any] = {
     "a list": (r"must be a mapping", "[]"),
     "a key twice": (r"s.yaml:2: the key 'name' occurs twice", "name: a\nname: b"),
     "alias bomb": (r"aliases stand for more", BOMB),
+    "a space in the name": (r"name: a folder is called so", "name: my sweep"),
     "many seeds": (r"at most 20,000 seeds", "name: a\nseeds: 100000000"),
     "negative seeds": (r"seeds", "name: a\nseeds: [-1]"),
     "true for a seed": (r"seeds: a number is needed", "name: a\nseeds: [true]"),
