@@ -39,7 +39,7 @@ from benchmarks.common import (
 )
 from benchmarks.training import BATCH, Training
 
-STEPS = 4
+STEPS = 2
 #: Rules: one that adds gradients in place, one that needs those of each objective.
 RULES = ("fixed", "pcgrad")
 
@@ -49,7 +49,7 @@ def main() -> None:
     if "cuda" in sys.argv and torch.cuda.is_available():
         everyone = ",".join(map(str, range(torch.cuda.device_count())))
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", everyone)
-    options = arguments(__doc__ or "", texts=STEPS * BATCH, rounds=3, add=add_options)
+    options = arguments(__doc__ or "", texts=STEPS * BATCH, rounds=2, add=add_options)
     if process_count() > 1:
         with joined() as together:
             found = measure(options, together)

@@ -127,8 +127,9 @@ def processes(found: list[Found]) -> Iterable[str]:
                 rate = one["steps"] / results["contestants"]["all processes"]["median"]
                 times = results["times faster"]
                 rows.append([count, rule, f"{rate:.2f}", *(f"{x:.2f}" for x in times.values())])
+                rows[-1].append(f"{times['over one process'] / int(count):.0%}")
         titles = [f"times faster than {name.removeprefix('over ')}" for name in times]
-        yield table(("processes", "weighting", "steps per second", *titles), rows)
+        yield table(("processes", "weighting", "steps per second", *titles, "efficiency"), rows)
 
 
 def title(found: Found) -> str:

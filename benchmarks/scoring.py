@@ -311,9 +311,9 @@ def product_rate(
 def budgets(
     encoder: SharedEncoder, texts: TokenizedTexts, options: Namespace, count: int
 ) -> dict[str, float]:
-    """Return tokens per second by size of batch; on a GPU in bf16, of ``count`` texts."""
+    """Return tokens per second by size of batch, of ``count`` texts at most; on a GPU in bf16."""
     cuda = options.device == "cuda"
-    few = texts.select(torch.arange(count if cuda else min(8, len(texts))))
+    few = texts.select(torch.arange(count if cuda else min(8, count)))
 
     key = pseudo_likelihood.budget_key(options.device)
 

@@ -19,6 +19,7 @@ from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.compiled import compile_body
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.step import RunStep
@@ -41,6 +42,7 @@ from benchmarks.common import (
 STEPS = 8
 BATCH = 32
 RATE = 1e-4
+PASSES = "forward and backward passes alone"
 
 
 def main() -> None:
@@ -82,6 +84,7 @@ def main() -> None:
     whole_trainings: dict[str, Callable[[], object]] = {
         "transformers Trainer": trainer_of_transformers(encoder, texts, folder.name, steps),
         "one task": lambda: [single() for _ in range(steps)],
+        PASSES: passes_alone(encoder, texts, steps),
     }
     if device == "cuda":
         whole_trainings |= {
@@ -106,6 +109,7 @@ def main() -> None:
                 title: ratio(where, over, under)
                 for title, where, over, under in (
                     ("throughput over Trainer", whole, "transformers Trainer", "one task"),
+                    ("of passes alone, the limit", whole, "transformers Trainer", PASSES),
                     (
                         "throughput over Trainer, bf16",
                         whole,
@@ -242,6 +246,21 @@ def trainer_of_transformers(
             dataloader_pin_memory=False,
         )
         SameBatches(encoder.classifier, settings, train_dataset=batches).train()
+
+    return run
+
+
+def passes_alone(encoder: SharedEncoder, texts: TokenizedTexts, steps: int) -> Callable[[], None]:
+    """Return the passes of the same steps without all else, which no training can leave out."""
+    stream = BatchStream(texts, BATCH, 0, "primary")
+    batches = [inputs_of(stream.batch(step)) for step in range(steps)]
+
+    def run() -> None:
+        encoder.train()
+        for batch in batches:
+            inputs = {name: upload(tensor, encoder.device) for name, tensor in batch.items()}
+            encoder.classifier(**inputs).loss.backward()
+            encoder.zero_grad()
 
     return run
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from auxlearn.core.processes import Processes, buckets
+from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.plugin_checks import leaves
 from auxlearn.weighting.gradients import Gradient
@@ -84,21 +85,30 @@ class GradientSum:
             torch.zeros_like(self.like[number]) if grad is None else grad.detach()
             for number, grad in zip(members, given, strict=True)
         ]
-        present = parts[0].new_tensor([grad is not None for grad in given])
+        present = torch.tensor([grad is not None for grad in given], dtype=parts[0].dtype)
+        present = upload(present, parts[0].device)
         flat = torch.cat([*(part.reshape(-1) for part in parts), present])
         self._sent.append((flat, self.processes.adding(flat)))
 
     def receive(self) -> Gradient:
         """Return the sum, once it is known."""
-        total: Gradient = [None] * len(self.like)
+        places, parts, present = [], [], []
         for members, (flat, wait) in zip(self._buckets, self._sent, strict=True):
             wait()
-            sizes = [self.like[number].numel() for number in members]
-            *parts, present = flat.split([*sizes, len(members)])
-            for number, part, count in zip(members, parts, present.tolist(), strict=True):
-                if count:
-                    total[number] = part.view_as(self.like[number])
+            *found, counts = flat.split([*(self.like[n].numel() for n in members), len(members)])
+            places += members
+            parts += found
+            present.append(counts)
+        total: Gradient = [None] * len(self.like)
+        for place, part, count in zip(places, parts, _read(present), strict=True):
+            if count:
+                total[place] = part.view_as(self.like[place])
         return total
+
+
+def _read(counts: Sequence[Tensor]) -> list[float]:
+    """Return counts of several dtypes, read from their device at once."""
+    return torch.cat([one.double() for one in counts]).tolist() if counts else []
 
 
 class ObjectiveSums:

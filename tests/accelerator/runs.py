@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -35,24 +36,45 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[s
         return function(*arguments, **named)
 
 
-def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
+def train(config: dict[str, Any], stop_after: int | None = None, idle_peer: bool = False) -> Report:
     """Train with the public function.
 
     Args:
         config: Keys of :class:`auxlearn.RunConfig`; ``device`` is left at ``auto``.
         stop_after: Steps after which the user asks to stop; a later call with the same
             configuration resumes.
+        idle_peer: Train as one of two processes, whose peer has nothing to do.
 
     Returns:
         ``results``: the results as JSON values, ``None`` of a run that was stopped; ``steps``:
         the waits of each step, as lists of ``(what, place)``; ``others``: how many more there
-        were; ``parameters``: kinds of devices that the trained parameters were on.
+        were; ``parameters``: kinds of devices that the trained parameters were on; ``summed``:
+        kinds of devices of what was summed over the processes, and how many elements each had.
     """
     from auxlearn import RunConfig, train as run
     from auxlearn.core.errors import Interrupted
+    from auxlearn.core.processes import Processes
     from auxlearn.results import plots
+    from auxlearn.sweeps import branches
     from auxlearn.training.loop import TrainingLoop
 
+    class IdlePeer(Processes):
+        """This process does all of the work; sums over both are therefore its own."""
+
+        def owns(self, part: int) -> bool:
+            return True
+
+        def adding(self, tensor: torch.Tensor) -> Callable[[], None]:
+            summed[tensor.device.type] = summed.get(tensor.device.type, 0) + tensor.numel()
+            return lambda: None
+
+        def share(self, value: Any = None, source: int = 0) -> Any:
+            return value
+
+        def share_tensors(self, groups: Any = None) -> Any:
+            return groups
+
+    summed: dict[str, int] = {}
     steps: list[list[pretend.Wait]] = []
     where: set[str] = set()
     real = TrainingLoop.run_step
@@ -69,6 +91,8 @@ def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
     with pretend.counted() as every, pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingLoop, "run_step", step)
         patch.setattr(plots, "plot_run", lambda *given: [])  # figures take longer than the run
+        if idle_peer:
+            patch.setattr(branches, "joined", lambda: nullcontext(IdlePeer(0, 2)))
         try:
             results = run(RunConfig.model_validate(config)).reproducible()
         except Interrupted:
@@ -78,6 +102,7 @@ def train(config: dict[str, Any], stop_after: int | None = None) -> Report:
         "steps": [[tuple(wait) for wait in waits] for waits in steps],
         "others": len(every) - sum(map(len, steps)),
         "parameters": sorted(where),
+        "summed": summed,
     }
 
 

@@ -172,6 +172,34 @@ def test_accumulation(task, config, labelled, on_accelerator):
     check(report, 2 * OF_TASK.get(task, 0))
 
 
+#: Sums of gradients in a step: of each objective, of validation; on each micro-batch for `tartan`.
+SUMS_OF_STEP = {"fixed": 2, "pcgrad": 2, "meta": 3, "tartan": 6}
+
+
+@pytest.mark.parametrize("weighting", some_slow(list(SUMS_OF_STEP), ("pcgrad", "meta")))
+def test_sums_over_processes_are_made_on_the_device(weighting, config, on_accelerator, tmp_path):
+    """A step of two processes waits once more for each sum of gradients, and no oftener."""
+    settings = config(
+        aux=["random_mlm"],
+        weights={weighting: WEIGHTING_OPTIONS.get(weighting, {})},
+        gradient_accumulation_steps=2,
+        precision="bf16",
+    )
+    alone, together = (
+        on_accelerator(runs.train, settings | {"output": str(tmp_path / str(peer))}, idle_peer=peer)
+        for peer in (False, True)
+    )
+    sums = SUMS_OF_STEP[weighting]
+    for one, other in zip(alone["steps"], together["steps"], strict=True):
+        assert len(other) <= len(one) + sums
+    assert alone["summed"] == {}
+    assert together["summed"][pretend.NAME] > 1000 > together["summed"]["cpu"]  # flags and outputs
+    if weighting in ("fixed", "pcgrad"):  # of the validation batches, half would be the peer's
+        for report in (alone, together):
+            del report["results"]["config"]["output"]
+        assert together["results"] == alone["results"]
+
+
 @pytest.mark.parametrize("head", ["closed", "fitted"])
 def test_validation_read_through_a_head_of_its_own(head, config, on_accelerator):
     report = on_accelerator(

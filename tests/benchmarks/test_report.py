@@ -110,7 +110,7 @@ def test_every_part_of_the_gpu_benchmark_has_its_table(folder):
         "| base, bf16: fixed | 50.0 | 1.00 | +0.00 |",
         "| base, bf16: validation pass | 20.0 | 0.40 |  |",
         "| base | 2 | 2.10 | 2.00 |",
-        "| 2 | fixed | 8.00 | 1.75 |",
+        "| 2 | fixed | 8.00 | 1.75 | 88% |",
     ):
         assert row in text
     assert text.count("Taken on Chip, Card, CUDA 13.0") == 1

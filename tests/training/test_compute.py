@@ -6,12 +6,14 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import nn
 
 from auxlearn import RunConfig
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.processes import joined
 from auxlearn.encoders.device import choose_compute
 
 
@@ -36,6 +38,48 @@ def test_auto_is_cuda_or_else_the_cpu(cuda, monkeypatch):
     cuda(True)
     assert choose_compute(RunConfig()).device == torch.device("cuda")
     assert choose_compute(RunConfig(device="cpu")).device == torch.device("cpu")
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """Set what torchrun tells the second process of a machine, of four on two machines."""
+    told = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "here", "MASTER_PORT": "1"}
+    for name, value in (told | {"LOCAL_RANK": "1"}).items():
+        monkeypatch.setenv(name, value)
+
+
+def test_each_process_has_the_gpu_of_its_number_on_its_machine(cuda, torchrun, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    cuda(True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    own = torch.device("cuda", 1)
+    assert choose_compute(RunConfig()).device == own
+    bf16 = choose_compute(RunConfig(precision="bf16", device="cuda"))
+    assert (bf16.device, chosen) == (own, [own, own])
+    assert choose_compute(RunConfig(device="cpu")).device.type == "cpu"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"process 2 of this machine has no GPU of its own"):
+        choose_compute(RunConfig())
+
+
+@pytest.mark.parametrize(("available", "backend"), [(True, "cpu:gloo,cuda:nccl"), (False, "gloo")])
+def test_gpus_are_summed_by_nccl_and_the_rest_by_gloo(
+    available, backend, cuda, torchrun, monkeypatch
+):
+    """Flags and JSON values are on the CPU, so that both are there beside GPUs."""
+    asked = []
+    monkeypatch.setattr(dist, "init_process_group", lambda name, timeout: asked.append(name))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist, "get_rank", lambda: 3)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: None)
+    monkeypatch.setattr("atexit.register", lambda function: None)
+    cuda(available)
+    with joined() as together:
+        assert (together.number, together.count, together.leads) == (3, 4, False)
+    assert asked == [backend]
 
 
 def test_a_card_without_bfloat16_is_refused_in_one_line(cuda):
