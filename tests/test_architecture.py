@@ -152,7 +152,7 @@ BUDGETS = {
     "weighting": 3910,
     "results": 2750,
     "evaluation": 1770,
-    "training": 3800,
+    "training": 3805,
     "mask_analysis": 1190,
     "sweeps": 3050,
     "comparison": 3680,

@@ -98,17 +98,13 @@ class GradientSum:
             *found, counts = flat.split([*(self.like[n].numel() for n in members), len(members)])
             places += members
             parts += found
-            present.append(counts)
+            present.append(counts.double())
         total: Gradient = [None] * len(self.like)
-        for place, part, count in zip(places, parts, _read(present), strict=True):
+        counted = torch.cat(present).tolist() if present else []  # the device is read once
+        for place, part, count in zip(places, parts, counted, strict=True):
             if count:
                 total[place] = part.view_as(self.like[place])
         return total
-
-
-def _read(counts: Sequence[Tensor]) -> list[float]:
-    """Return counts of several dtypes, read from their device at once."""
-    return torch.cat([one.double() for one in counts]).tolist() if counts else []
 
 
 class ObjectiveSums:
