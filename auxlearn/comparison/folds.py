@@ -25,7 +25,6 @@ from auxlearn.comparison.result import DatasetRuns, MetricComparison
 from auxlearn.comparison.scores import read_predictions, scores_and_covariance
 from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair, share_of_wins
 from auxlearn.core.metric_names import sign
-from auxlearn.results.record import RunResults
 
 #: Score by fold, by method, by seed.
 FoldScores = Mapping[int, Mapping[str, Mapping[int, float]]]
@@ -72,8 +71,10 @@ def _column(
     examples: int,
     against: str | None,
 ) -> MetricComparison:
-    every = [results for method in runs.methods for results in method.results.values()]
-    share = share_of_test(every) if name == TESTED else math.inf
+    sizes = [one.dataset.examples for method in runs.methods for one in method.results.values()]
+    share = math.inf  # of test, by training examples; nothing is tested on other sets
+    if name == TESTED:
+        share = float(np.mean([one["test"] / one["train"] for one in sizes]))
     scored = {method for one in scores.values() for method in one}
     methods = [method.name for method in runs.methods if method.name in scored]
     means = {
@@ -132,9 +133,3 @@ def fold_noise(values: Sequence[float], share: float) -> Noise:
         return Noise(0.0, 0.0, 0.0, 0, 1)
     variance = (1 / count + share) * float(np.var(values, ddof=1))
     return Noise(variance, 0.0, 0.0, count - 1, 1)
-
-
-def share_of_test(runs: Sequence[RunResults]) -> float:
-    """Return the number of test examples divided by that of training examples, over all runs."""
-    sizes = [results.dataset.examples for results in runs]
-    return float(np.mean([one["test"] / one["train"] for one in sizes]))

@@ -156,6 +156,11 @@ def factor(metric: str) -> float:
     return 1.0 if metric in ERRORS else 100.0
 
 
+def in_percent(metric: str) -> str:
+    """Return what follows the title of a metric that is drawn in percent."""
+    return "" if metric in ERRORS else " (%)"
+
+
 def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean and standard deviation over runs at each x that half of them reach."""
     found: dict[float, list[float]] = {}
@@ -211,7 +216,7 @@ def _plot_dev(block: Block, by: Literal["epoch", "time"]) -> Figure | None:
             number, step = names.index(name), by == "time"
             means, spread = factor(metric) * means, factor(metric) * spread
             _band(axes, points / scale, means, spread, number, legend_name(name), step)
-        title, percent = metric_title(metric), " (%)" * (factor(metric) == 100)
+        title, percent = metric_title(metric), in_percent(metric)
         axes.set_xlabel("epoch" if by == "epoch" else f"training time ({unit})")
         dev = f"dev {title}" if by == "epoch" else f"best dev {title}\nso far"
         axes.set_ylabel(f"{dev}{percent}")
@@ -376,7 +381,7 @@ def _plot_scores(block: Block) -> Figure:
                     marker=marker(number),
                 )
         where = column.dataset if column.set == "test" else f"{column.dataset}, {column.set}"
-        percent = " (%)" * (factor(column.metric) == 100)
+        percent = in_percent(column.metric)
         axes.set_title(f"{short(where, 30)}\n{short(metric_title(column.metric), 30)}{percent}")
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
@@ -469,7 +474,7 @@ def _plot_epochs(block: Block) -> Figure | None:
         # From 0: where all seeds agree, an automatic range would show fractions of an epoch.
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        percent = " (%)" * (factor(column.metric) == 100)
+        percent = in_percent(column.metric)
         axes.set_ylabel(f"{short(column.set)} {metric_title(column.metric)}{percent}")
         axes.set_title(short(column.dataset, 70 if len(panels) == 1 else 30))
         tidy(axes)

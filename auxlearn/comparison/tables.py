@@ -16,7 +16,6 @@ from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import ERRORS
-from auxlearn.results.record import RunResults
 from auxlearn.results.tables import Cell, Grid
 
 #: What tables can show besides scores.
@@ -292,7 +291,11 @@ def block_notes(block: Block) -> list[str]:
                     f"{'runs' if method.folds else 'seeds'} (one class "
                     "is predicted for every dev example)"
                 )
-            unused = sum(map(_applies_no_task, method.results.values()))
+            shares = [
+                [weight for name, weight in one.weights.items() if name != "primary"]
+                for one in method.results.values()
+            ]
+            unused = sum(bool(of_tasks) and not any(of_tasks) for of_tasks in shares)
             if unused:
                 notes.append(
                     f"{who}: no auxiliary task applied at the end in {unused} of "
@@ -324,12 +327,6 @@ def block_notes(block: Block) -> list[str]:
 
 def _numbered(what: str, numbers: Sequence[int]) -> str:
     return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
-
-
-def _applies_no_task(found: RunResults) -> bool:
-    """Return whether a run with auxiliary tasks ended with all their weights at 0."""
-    weights = [weight for name, weight in found.weights.items() if name != "primary"]
-    return bool(weights) and not any(weights)
 
 
 def _heads(block: Block) -> list[tuple[str, str]]:

@@ -193,11 +193,6 @@ def file_scores(context: ObjectiveContext, path: Path, role: str) -> Scores:
     return _scores(probabilities, context.split, f"{role} {path.name}")
 
 
-def teacher_scores(context: ObjectiveContext, settings: FineTuning, folds: int) -> Scores:
-    """Return the probabilities by the run's encoder, fine-tuned for each fold and put back."""
-    return _encoder_scores(context, "teacher", folds, settings, context.encoder)
-
-
 def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
     name = options.bias_encoder
     source = Path(encoder_source(name))
@@ -211,16 +206,17 @@ def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
         options.bias_examples,
     )
     encoder.to(context.device)
-    return _encoder_scores(context, "weak", options.bias_folds, settings, encoder)
+    return encoder_scores(context, "weak", options.bias_folds, settings, encoder)
 
 
-def _encoder_scores(
+def encoder_scores(
     context: ObjectiveContext,
     kind: str,
     folds: int,
     settings: FineTuning,
     encoder: SharedEncoder,
 ) -> Scores:
+    """Return cross-fitted probabilities by an encoder, which is put back after each fold."""
     # A small bias model may have fewer positions than the run's encoder.
     length = min(context.max_length, max_positions(encoder.config) or context.max_length)
     check_stride(encoder.tokenizer, length, context.windowing)

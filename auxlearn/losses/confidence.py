@@ -22,8 +22,8 @@ from auxlearn.losses.bias import (
     BiasOptions,
     bias_scores,
     check_source,
+    encoder_scores,
     file_scores,
-    teacher_scores,
 )
 from auxlearn.losses.bias_models import FineTuning
 from auxlearn.objectives.context import ObjectiveContext, SideValues
@@ -73,7 +73,8 @@ class Confidence(PrimaryLoss):
         bias = bias_scores(context, options)
         if options.teacher == "cross_fit":
             settings = FineTuning(options.teacher_epochs, options.teacher_learning_rate)
-            teacher = teacher_scores(context, settings, options.bias_folds)
+            parts = ("teacher", options.bias_folds, settings, context.encoder)
+            teacher = encoder_scores(context, *parts)
         else:
             teacher = file_scores(context, Path(options.teacher), "teacher")
         self.facts = {"bias_accuracy": bias.accuracy, "teacher_accuracy": teacher.accuracy}

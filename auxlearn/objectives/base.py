@@ -94,14 +94,10 @@ def labels_of(batch: Batch, logits: Tensor) -> Tensor:
 
 
 def classification_head(encoder: SharedEncoder, classes: int) -> nn.Sequential:
-    """Return a newly initialised head from :meth:`SharedEncoder.features` to class logits.
+    """Return a newly initialised head from :meth:`SharedEncoder.features` to the logits of classes.
 
     It is BERT's pooler and classifier: a dense layer, tanh, dropout and an output layer, with
     weights drawn as those of the encoder's own heads.
-
-    Args:
-        encoder: The encoder whose features it takes; gives sizes, dropout and initialisation.
-        classes: Number of classes.
     """
     config, size = encoder.config, encoder.hidden_size
     dropout = getattr(config, "classifier_dropout", None)

@@ -41,7 +41,6 @@ from auxlearn.results.outputs import check_output_file
 from auxlearn.results.plots import inline_svg, run_figure
 from auxlearn.results.record import Scores
 from auxlearn.results.tables import (
-    Grid,
     account_lines,
     branches_grid,
     example_sentences,
@@ -224,6 +223,12 @@ class RunView:
         self.mistakes: Mistakes = mistakes(run, data, limit)
         found = (masked_texts(run, limit), perturbed_texts(run, limit)) if texts else ()
         self.marked_texts: list[MarkedTexts] = [one for one in found if one]
+        self.metrics = metrics_grid(self.evaluations)
+        self.account = account_lines(run.results)
+        self.branches = branches_grid(run.results) if run.results.branches else None
+        self.yaml = yaml.safe_dump(run.results.config, sort_keys=False, allow_unicode=True)
+        file, again = str(run.path / "config.yaml"), f"{run.path}-again"
+        self.command = shlex.join(["auxlearn", "train", "--config", file, "--output", again])
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -260,21 +265,6 @@ class RunView:
             ("seed", str(config.seed)),
             ("configuration hash", results.digest),
         ]
-
-    @cached_property
-    def metrics(self) -> Grid:
-        """The table of metrics."""
-        return metrics_grid(self.evaluations)
-
-    @cached_property
-    def account(self) -> list[str]:
-        """Why the tasks that were applied have their weights."""
-        return account_lines(self.results)
-
-    @cached_property
-    def branches(self) -> Grid | None:
-        """The table of the runs that the rule has compared, if it has."""
-        return branches_grid(self.results) if self.results.branches else None
 
     @cached_property
     def intervals(self) -> list[list[str]]:
@@ -350,17 +340,6 @@ class RunView:
         if machine.git_revision:
             found.append(("revision", machine.git_revision))
         return found
-
-    @cached_property
-    def yaml(self) -> str:
-        """The resolved configuration."""
-        return str(yaml.safe_dump(self.results.config, sort_keys=False, allow_unicode=True))
-
-    @cached_property
-    def command(self) -> str:
-        """The command that repeats the run."""
-        file, again = str(self.run.path / "config.yaml"), f"{self.run.path}-again"
-        return shlex.join(["auxlearn", "train", "--config", file, "--output", again])
 
 
 def _choice(choice: Any) -> str:

@@ -119,13 +119,7 @@ class AuxiliaryTask(Objective):
         """
 
     def stream(self, batch_size: int, seed: int, name: str) -> BatchStream:
-        """Return the task's own batches; by default shuffled ones of :attr:`texts`.
-
-        Args:
-            batch_size: Examples per batch.
-            seed: The run's seed.
-            name: Name of the random stream.
-        """
+        """Return the task's own batches; by default shuffled ones of :attr:`texts`."""
         return BatchStream(self.texts, batch_size, seed, name)
 
     def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
@@ -144,46 +138,35 @@ class AuxiliaryTask(Objective):
         """
 
     def begin_step(self, step: int, total: int) -> None:
-        """Hear which optimizer step the next losses are for; by default do nothing.
+        """Hear which optimizer step, from 0, of how many planned ones the next losses are for.
 
         It is called before :meth:`items` and :meth:`loss` of each step, also of a resumed run.
-
-        Args:
-            step: Number of the step, from 0.
-            total: Steps that the run is planned for; early stopping may end it before.
         """
 
     def sampled(self, step: int) -> Sequence[int]:
-        """Return the numbers of the :attr:`members` that are part of a step; by default all.
+        """Return the numbers of the :attr:`members` that are part of a step, from 0; by default
+        all.
 
         It must depend on nothing but the seed of :meth:`prepare` and the step, so that a resumed
         run samples the same.
-
-        Args:
-            step: Number of the step, from 0.
         """
         return range(len(self.members))
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of items that :meth:`loss` averages over; by default the examples.
 
-        With gradient accumulation, each micro-batch is asked for its number of items before the
-        first loss is computed. The losses are weighted by it, so that they sum to the mean over all
-        items of the batch. A task whose loss is a mean over tokens returns their number.
-
-        Args:
-            batch: The micro-batch that will be passed to :meth:`loss`.
-            generator: A generator in the same state as the one that will be passed to :meth:`loss`.
+        With gradient accumulation, each micro-batch is asked for it before the first loss is
+        computed, with a generator in the state of that of :meth:`loss`. The losses are weighted by
+        it, so that they sum to the mean over all items of the batch. A mean over tokens returns
+        their number.
         """
         return len(batch.indices)
 
     def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
         """Return metrics of the task on dev examples of its own, by name; by default none.
 
-        They are recorded with every evaluation of the run, plotted, and never used for choosing.
-
-        Args:
-            encoder: The encoder in evaluation mode, with gradients disabled.
+        The encoder is in evaluation mode, with gradients disabled. The metrics are recorded with
+        every evaluation of the run, plotted, and never used for choosing.
         """
         return {}
 
@@ -342,11 +325,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         return int(self._chosen(batch, generator).sum())
 
     def checked_probabilities(self, batch: Batch) -> Tensor:
-        """Return :meth:`mask_probabilities`.
-
-        Raises:
-            ValueError: They have a wrong shape or invalid values.
-        """
+        """Return :meth:`mask_probabilities`; a ``ValueError`` if shape or values are wrong."""
         probabilities = self.mask_probabilities(batch)
         self._check(probabilities, batch)
         return probabilities

@@ -39,10 +39,6 @@ class GradientLog:
     every: int = FREE_EVERY  # optimizer steps from one measurement to the next
     validation: ValidationObjective | None = None
 
-    def is_due(self, step: int) -> bool:
-        """Return whether a step (counted from 0) is one of those measured."""
-        return (step + 1) % self.every == 0
-
 
 def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> dict[str, Tensor]:
     """Return norms, cosines and conflicts of gradients."""

@@ -7,7 +7,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -46,6 +46,7 @@ def signed(metric: str, value: float) -> float:
     return -value if metric in ERRORS else value
 
 
+@dataclass(eq=False)
 class Loop(ABC):
     """Optimizer steps from the latest checkpoint to the last one, which may end early.
 
@@ -54,19 +55,13 @@ class Loop(ABC):
 
     title: ClassVar[str] = "training"
 
-    def __init__(
-        self,
-        encoder: SharedEncoder,
-        checkpoints: CheckpointFolder,
-        total_steps: int,
-        reporter: Reporter,
-        processes: Processes = ALONE,
-    ) -> None:
-        self.encoder = encoder
-        self.checkpoints = checkpoints
-        self.total_steps = total_steps
-        self.reporter = reporter
-        self.processes = processes
+    encoder: SharedEncoder
+    checkpoints: CheckpointFolder
+    total_steps: int
+    reporter: Reporter
+    processes: Processes = ALONE
+
+    def __post_init__(self) -> None:
         self.state = TrainingState()
         self._started = 0.0
 
@@ -137,36 +132,24 @@ class Loop(ABC):
                     )
 
 
+@dataclass(eq=False, kw_only=True)
 class TrainingLoop(Loop):
     """Trains until all epochs are done or the dev metric has stopped improving."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        folder: RunFolder,
-        training_step: RunStep,
-        weighting: Weighting,
-        evaluate: Callable[[], dict[str, float]],
-        baseline: float,
-        reporter: Reporter,
-    ) -> None:
-        self.steps_per_epoch = training_step.primary.steps_per_epoch
-        super().__init__(
-            training_step.encoder,
-            CheckpointFolder(folder.checkpoint_path),
-            config.epochs * self.steps_per_epoch,
-            reporter,
-            training_step.processes,
-        )
-        self.config = config
-        self.folder = folder
-        self.training_step = training_step
-        self.weighting = weighting
-        self.evaluate = evaluate
-        self.baseline = baseline
-        self._auxiliaries = training_step.auxiliaries  # the primary-only phase drops them there
-        self.state.micro_batches = training_step.gradient_accumulation_steps
-        self.eval_steps = config.eval_steps or self.steps_per_epoch
+    config: RunConfig
+    folder: RunFolder
+    training_step: RunStep
+    weighting: Weighting
+    evaluate: Callable[[], dict[str, float]]  # on dev
+    baseline: float  # the metric of a constant prediction
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        step = self.training_step
+        self.steps_per_epoch = step.primary.steps_per_epoch
+        self._auxiliaries = step.auxiliaries  # the primary-only phase drops them there
+        self.state.micro_batches = step.gradient_accumulation_steps
+        self.eval_steps = self.config.eval_steps or self.steps_per_epoch
         # What was measured in the latest steps, on the device, and in earlier ones, as numbers.
         self._latest: list[tuple[int, dict[str, Tensor]]] = []
         self._read: list[tuple[int, dict[str, float]]] = []

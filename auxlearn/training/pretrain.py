@@ -285,8 +285,14 @@ def pretrain(
         assert isinstance(task, MaskedLanguageModelling)
         stream = BatchStream(train_texts, given.batch_size, seed, "pretrain")
         with _training_only(loaded, given.trainable) as trained:
-            common = (loaded, folder.checkpoints, steps, reporter)
-            loop = _PretrainLoop(*common, task, stream, trained, config, compute)
+            loop = _PretrainLoop(
+                *(loaded, folder.checkpoints, steps, reporter),
+                task=task,
+                stream=stream,
+                trained=trained,
+                config=config,
+                compute=compute,
+            )
             before, seconds = loop.run(held_out_texts)
         after = _evaluate(loaded, held_out_texts, seed)
         results = PretrainResults(
@@ -323,28 +329,23 @@ def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: Tenso
     return load_dataset(dataset, columns=columns, cache_dir=cache.folder).splits["train"]
 
 
+@dataclass(eq=False, kw_only=True)
 class _PretrainLoop(Loop):
     """The optimizer steps of a pretraining."""
 
     title = "masked language modelling"
 
-    def __init__(
-        self,
-        encoder: SharedEncoder,
-        checkpoints: CheckpointFolder,
-        total_steps: int,
-        reporter: Reporter,
-        task: MaskedLanguageModelling,
-        stream: BatchStream,
-        trained: list[nn.Parameter],
-        config: RunConfig,
-        compute: Compute,
-    ) -> None:
-        super().__init__(encoder, checkpoints, total_steps, reporter)
-        self.task, self.stream, self.trained = task, stream, trained
-        self.config, self.compute = config, compute
-        optimizer = build_optimizer(trained, config.learning_rate or 0.0, config.weight_decay)
-        self.schedule = LinearSchedule(optimizer, total_steps, config.warmup_ratio)
+    task: MaskedLanguageModelling
+    stream: BatchStream
+    trained: list[nn.Parameter]
+    config: RunConfig
+    compute: Compute
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        config = self.config
+        optimizer = build_optimizer(self.trained, config.learning_rate or 0.0, config.weight_decay)
+        self.schedule = LinearSchedule(optimizer, self.total_steps, config.warmup_ratio)
         self.before: _Scores | None = None
         self._losses: list[Tensor] = []
         self._saved = 0.0

@@ -254,14 +254,16 @@ class _Run(Materials):
             gradient_log=self._gradient_log(),
             processes=self.processes,
         )
+        surrogate = None if validation is None else self._surrogate
         return TrainingLoop(
-            config,
-            self.folder,
-            step,
-            self.weighting,
-            partial(self.evaluator.dev_metrics, None if validation is None else self._surrogate),
-            signed(config.metric, self.evaluator.dev_baseline(config.metric)),
-            self.reporter,
+            *(self.encoder, CheckpointFolder(self.folder.checkpoint_path), steps),
+            *(self.reporter, self.processes),
+            config=config,
+            folder=self.folder,
+            training_step=step,
+            weighting=self.weighting,
+            evaluate=partial(self.evaluator.dev_metrics, surrogate),
+            baseline=signed(config.metric, self.evaluator.dev_baseline(config.metric)),
         )
 
     def evaluate(

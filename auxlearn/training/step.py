@@ -37,7 +37,14 @@ from auxlearn.training.sums import (
     sum_with_graph,
     summed_grad,
 )
-from auxlearn.training.terms import Auxiliary, Term, placements_of, split_batch
+from auxlearn.training.terms import (
+    Auxiliary,
+    Term,
+    placements_of,
+    primary_shares,
+    seen_whole,
+    split_batch,
+)
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Members
 from auxlearn.weighting.gradients import Gradient, shared_gradient
@@ -149,16 +156,15 @@ class RunStep:
     def _every_micro_batch(self, apart: bool) -> Iterator[list[Gradient]]:
         """Yield the gradients of all micro-batches, those of other processes too."""
         terms = self._terms(self.number)
-        own = self._micro_gradients(list(filter(self._owns, terms)), apart)
+        mine = [term for term in terms if self.processes.owns(term.micro_batch)]
+        own = self._micro_gradients(mine, apart)
         if self.processes.count == 1:
             yield from own
             return
         found = none = self._no_gradients(len(self._parts(apart)))
         for number in range(terms[-1].micro_batch + 1):
-            if (
-                number % self.processes.count == 0
-            ):  # each computes one of its own before any is sent
-                found = next(own, none)
+            if number % self.processes.count == 0:
+                found = next(own, none)  # each computes one of its own before any is sent
             given = found if self.processes.owns(number) else none
             yield [sum_gradient(self.processes, one, self.parameters) for one in given]
 
@@ -218,7 +224,7 @@ class RunStep:
         log = self.gradient_log
         return (
             log is not None
-            and log.is_due(self.number)
+            and (self.number + 1) % log.every == 0
             and not self.gradient_metrics
             and (len(self.names) > 1 or log.validation is not None)
         )
@@ -393,18 +399,21 @@ class RunStep:
             batch = term.batch
             if term.shares_primary_batch:
                 batch = substitutes.get(term.micro_batch, batch)
-            batch = self._with_attention(batch)
+            batch = seen_whole(batch) if self.attends_to_padding else batch
             result = self._loss_of(model, batch, step, term)
             if term.name in self.members.weights and not lookahead:
                 result = replace(result, loss=self.members.loss(term.name, result.members))
             if result.primary is not None and term.name not in self.isolated:
                 substitutes[term.micro_batch] = result.primary
-                if not lookahead:
-                    self._log_perturbation(term.name, batch, result)
+                log, replaced = self.perturbation_log, result.replaced
+                if log is not None and replaced is not None and not lookahead:
+                    epoch = self.number // self.primary.steps_per_epoch + 1
+                    log.add(self.number + 1, epoch, term.name, batch, result.primary, replaced)
             loss, members = result.loss * term.share, dict(result.members) if apart else {}
             del result
             if not lookahead:
-                self._record_loss(term.name, loss)
+                before = self.losses.get(term.name)
+                self.losses[term.name] = loss.detach() if before is None else before + loss.detach()
             if members:
                 del loss
                 for number in list(members):
@@ -413,14 +422,12 @@ class RunStep:
                 yield term, loss
                 del loss  # frees the graph before the next one is built
 
-    def _owns(self, term: Term) -> bool:
-        return self.processes.owns(term.micro_batch)
-
     def _own_terms(
         self, without: frozenset[str] = frozenset(), step: int | None = None
     ) -> list[Term]:
         """Return what this process computes of a step, by default of the present one."""
-        return list(filter(self._owns, self._terms(self.number if step is None else step, without)))
+        terms = self._terms(self.number if step is None else step, without)
+        return [term for term in terms if self.processes.owns(term.micro_batch)]
 
     def _terms(self, step: int, without: frozenset[str] = frozenset()) -> list[Term]:
         """Return what a step computes, in order: by micro-batch, the primary task last. The last
@@ -438,7 +445,7 @@ class RunStep:
             stream = auxiliary.stream
             own = primary if stream is None else split_batch(stream.batch(step), count)
             batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
-        batches.append((None, primary, self._primary_shares(whole, primary)))
+        batches.append((None, primary, primary_shares(self.encoder.kind, whole, primary)))
         return [
             Term(number, auxiliary, micro_batches[number], shares[number])
             for number in range(max(len(micro_batches) for _, micro_batches, _ in batches))
@@ -446,26 +453,15 @@ class RunStep:
             if number < len(micro_batches)
         ]
 
-    def _primary_shares(self, whole: Batch, parts: Sequence[Batch]) -> list[float]:
-        """Return the weight of each micro-batch: its share of what the loss averages over."""
-
-        def items(batch: Batch) -> int:
-            if batch.targets is None:
-                return len(batch.indices)
-            return self.encoder.kind.items(batch.targets)
-
-        return [items(batch) / max(1, items(whole)) for batch in parts]
-
     def _shares(self, auxiliary: Auxiliary, batches: Sequence[Batch], step: int) -> list[float]:
         """Return the weight of each micro-batch's mean loss in the mean loss of the batch."""
         if len(batches) == 1:
             return [1.0]
+        seen = map(seen_whole, batches) if self.attends_to_padding else batches
         with calling(auxiliary.task, "items", auxiliary.name):
             items = [
-                auxiliary.task.items(
-                    self._with_attention(batch), self._generator(auxiliary.name, step, number)
-                )
-                for number, batch in enumerate(batches)
+                auxiliary.task.items(batch, self._generator(auxiliary.name, step, number))
+                for number, batch in enumerate(seen)
             ]
         return [count / max(1, sum(items)) for count in items]
 
@@ -500,21 +496,3 @@ class RunStep:
     def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
         """Return the generator of an objective, in the same state at every call."""
         return rng.generator(self.seed, name, "draws", step, micro_batch)
-
-    def _with_attention(self, batch: Batch) -> Batch:
-        """Return a batch with the attention mask that the run trains with."""
-        if self.attends_to_padding:
-            return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
-        return batch
-
-    def _log_perturbation(self, name: str, batch: Batch, result: TaskResult) -> None:
-        if self.perturbation_log is None or result.primary is None or result.replaced is None:
-            return
-        epoch = self.number // self.primary.steps_per_epoch + 1
-        self.perturbation_log.add(
-            self.number + 1, epoch, name, batch, result.primary, result.replaced
-        )
-
-    def _record_loss(self, name: str, loss: Tensor) -> None:
-        recorded = self.losses.get(name)
-        self.losses[name] = loss.detach() if recorded is None else recorded + loss.detach()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import nn
 
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.base import Kind
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.weighting.gradients import Placement
 
@@ -64,3 +66,17 @@ def split_batch(batch: Batch, count: int) -> list[Batch]:
     texts = len(batch.indices)
     size = -(-texts // count)
     return [batch.part(start, start + size) for start in range(0, texts, size)]
+
+
+def primary_shares(kind: Kind, whole: Batch, parts: Sequence[Batch]) -> list[float]:
+    """Return the weight of each micro-batch: its share of what the loss averages over."""
+
+    def items(batch: Batch) -> int:
+        return len(batch.indices) if batch.targets is None else kind.items(batch.targets)
+
+    return [items(batch) / max(1, items(whole)) for batch in parts]
+
+
+def seen_whole(batch: Batch) -> Batch:
+    """Return a batch with an attention mask that includes padding."""
+    return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
@@ -21,6 +21,7 @@ from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, require
 from auxlearn.objectives.base import features_of
 from auxlearn.training.sums import join_rows
+from auxlearn.training.terms import seen_whole
 from auxlearn.weighting.base import DevHead
 
 #: Number of examples that a head is fitted to, and the settings of the fit, as in the released code
@@ -274,9 +275,7 @@ class ValidationObjective:
 
     def _batch(self, examples: Tensor) -> Batch:
         batch = collate(self.texts, examples)
-        if self.attends_to_padding:
-            return replace(batch, attention_mask=torch.ones_like(batch.attention_mask))
-        return batch
+        return seen_whole(batch) if self.attends_to_padding else batch
 
 
 def members_by_class(labels: Tensor) -> list[Tensor]:

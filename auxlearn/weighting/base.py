@@ -65,12 +65,9 @@ class Members:
     of the members of the step. A rule that weighs members sets :attr:`weights` before it asks for
     gradients, and asks for those of the :meth:`parts`.
 
-    Args:
+    Attributes:
         factors: Of each such task, the factors of each member by axis, such as ``{"transform":
             "mask", "output": "denoise"}``; the same in every step.
-
-    Attributes:
-        factors: What was given.
         sampled: Numbers of the members that are part of this step, by task.
         weights: Weights of all members by task, ``(members,)``, none negative; members of tasks
             without an entry count equally. Empty at the beginning of a step.
@@ -86,13 +83,8 @@ class Members:
         self.weights: dict[str, Tensor] = {}
 
     def parts(self, names: Sequence[str]) -> list[tuple[str, int | None]]:
-        """Return the objectives with the members of the step in place of their task.
-
-        Args:
-            names: Names of the objectives.
-
-        Returns:
-            Name and number of each member; the number is ``None`` for any other objective.
+        """Return the objectives of some names, with the members of the step in place of their task:
+        name and number of each member; the number is ``None`` for any other objective.
         """
         return [(name, number) for name in names for number in self.sampled.get(name, (None,))]
 
@@ -108,12 +100,7 @@ class Members:
         return torch.stack([loss * shares[number] for number, loss in losses.items()]).sum()
 
     def joined(self, names: Sequence[str], gradients: Sequence[Gradient]) -> list[Gradient]:
-        """Return the gradient of each objective.
-
-        Args:
-            names: Names of the objectives.
-            gradients: One for each of the :meth:`parts`.
-        """
+        """Return the gradient of each objective, given one for each of the :meth:`parts`."""
         rest, found = list(gradients), []
         for name in names:
             count = len(self.sampled.get(name, (None,)))
@@ -165,12 +152,9 @@ class TrainingStep(Protocol):
         """Add the gradient of the weighted sum of the losses to ``.grad``.
 
         The cheapest way to train when the weights are known before the step: it keeps no gradient
-        of single objectives.
-
-        Args:
-            weights: One by objective. An objective of weight 0 is computed, as it may change the
-                texts of the primary task, but not trained on. One that is :attr:`isolated` as well
-                is left out: it costs nothing, and :attr:`losses` has no entry for it.
+        of single objectives. One of weight 0 is computed, as it may change the texts of the primary
+        task, but not trained on. If it is :attr:`isolated` as well, it is left out: it costs
+        nothing, and :attr:`losses` has no entry for it.
         """
 
     def gradients(self) -> list[Gradient]:
@@ -179,12 +163,9 @@ class TrainingStep(Protocol):
     def micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
         """Yield the gradient of each objective on one micro-batch after another.
 
-        Over the micro-batches of a step the gradients of an objective sum to what
-        :meth:`gradients` returns.
-
-        Args:
-            apart: Yield the gradients of the parts, in their order; see
-                :meth:`Members.parts <auxlearn.weighting.base.Members.parts>`.
+        Over the micro-batches of a step the gradients of an objective sum to what :meth:`gradients`
+        returns. ``apart``: yield those of :meth:`Members.parts
+        <auxlearn.weighting.base.Members.parts>`.
         """
 
     def current_losses(self) -> Tensor:
@@ -222,38 +203,25 @@ class TrainingStep(Protocol):
         """Clip the gradient in ``.grad``, step the optimizer, and clear ``.grad``."""
 
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
-        """Return the loss of each objective, ``(objectives,)``, computed by a copy of ``model``.
-
-        Args:
-            model: A functional copy, as ``higher`` makes them.
-            lookahead: Steps from this one to the one whose batches are used.
+        """Return the loss of each objective, ``(objectives,)``, computed by a copy of ``model``, as
+        ``higher`` makes them, on the batches of the step that is ``lookahead`` steps later.
         """
 
     def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
-        """Return the mean of the validation loss over batches, a scalar with graph; dropout is off.
-
-        Args:
-            model: A functional copy, as ``higher`` makes them.
-            batches: Number of this step's validation batches.
+        """Return the mean of the validation loss over batches by a copy of ``model``, a scalar with
+        graph; dropout is off.
         """
 
     def summed(self, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
         """Return the sum of a gradient over the processes that train together, with its graph.
 
         Of several processes each computes a part of the functional losses and of the functional
-        validation loss; a rule that differentiates them itself sums the gradients.
-
-        Args:
-            gradient: Of this process's part.
-            like: What it is a gradient of. Entries that do not require a gradient have none.
+        validation loss; a rule that differentiates them itself sums the gradients. Entries of
+        ``like``, what it is a gradient of, that do not require a gradient have none.
         """
 
     def learning_rates(self, lookahead: int) -> list[float]:
-        """Return the learning rate of each parameter group of the optimizer in a later step.
-
-        Args:
-            lookahead: Steps from this one to that one.
-        """
+        """Return each parameter group's learning rate in the step ``lookahead`` steps later."""
 
     def twice_differentiable(self) -> AbstractContextManager[None]:
         """Return a context in which the model only uses kernels that have a second derivative."""
@@ -338,11 +306,7 @@ class Weighting(ABC):
         return 1
 
     def validation_batch_size(self, batch_size: int) -> int:
-        """Return the number of examples of a validation batch.
-
-        Args:
-            batch_size: Training examples per objective per optimizer step.
-        """
+        """Return the number of examples of a validation batch, given that of training."""
         given = self.options.batch_size if isinstance(self.options, ValidationOptions) else None
         return given or batch_size
 
@@ -363,10 +327,8 @@ class Weighting(ABC):
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step.
 
-        Args:
-            step: Gives the gradients, and makes the step by
-                :meth:`~TrainingStep.optimizer_step`, which is to be called exactly once unless the
-                rule documents otherwise.
+        ``step`` gives the gradients, and makes the step by :meth:`~TrainingStep.optimizer_step`,
+        which is to be called exactly once unless the rule documents otherwise.
         """
 
     def metrics(self) -> dict[str, float]:
@@ -376,15 +338,9 @@ class Weighting(ABC):
     def account(
         self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
     ) -> dict[str, str]:
-        """Return why the weight of each auxiliary task is what it is; nothing by default.
-
-        Args:
-            rows: Entries of ``metrics.jsonl``.
-            exported: Step of the exported checkpoint.
-            steps: Optimizer steps of the run if early stopping does not end it before.
-
-        Returns:
-            One sentence by task, without a full stop.
+        """Return why the weight of each auxiliary task is what it is, a sentence without a full
+        stop by task; nothing by default. ``rows`` are entries of ``metrics.jsonl``, ``exported`` is
+        the step of the exported checkpoint, ``steps`` how many were planned.
         """
         return {}
 
@@ -425,12 +381,7 @@ class Weighting(ABC):
 
 
 def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
-    """Make the optimizer step with a given gradient.
-
-    Args:
-        step: The step.
-        gradient: Becomes ``.grad`` of the step's parameters.
-    """
+    """Make the optimizer step with a gradient, which becomes ``.grad`` of the parameters."""
     for parameter, grad in zip(step.parameters, gradient, strict=True):
         parameter.grad = grad
     step.optimizer_step()

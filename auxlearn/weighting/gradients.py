@@ -22,14 +22,8 @@ HEADS: tuple[Placement, ...] = ("primary_head", "other_head")
 
 
 def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tensor) -> Gradient:
-    """Return the weighted sum of gradients.
-
-    Args:
-        gradients: One by objective, each with the same number of parameters.
-        weights: One by objective.
-
-    Returns:
-        New tensors; ``None`` for a parameter that no objective depends on.
+    """Return the weighted sum of gradients, one by objective, in new tensors; ``None`` for a
+    parameter that no objective depends on.
     """
     values = [float(weight) for weight in weights]
     found: Gradient = [None] * len(gradients[0])
@@ -83,13 +77,8 @@ def squared_norm(gradient: Gradient) -> Tensor:
 
 
 def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
-    """Copy scalars into one vector on the CPU, with one synchronisation per device.
-
-    Args:
-        scalars: Tensors with one element each, on any devices.
-
-    Returns:
-        ``(len(scalars),)``, float64, without graph.
+    """Copy scalars on any devices into one vector on the CPU, with one synchronisation per device;
+    ``(len(scalars),)``, float64, without graph.
     """
     values = torch.empty(len(scalars), dtype=torch.float64)
     for device in {scalar.device for scalar in scalars}:

@@ -104,6 +104,7 @@ class LearnedWeighting(LossWeighting):
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
         super().load_state_dict(state)
+        # Names in older checkpoints began with "adam/".
         named = {key.removeprefix("adam/"): value for key, value in state.items()}
         known = {name.lstrip("_") for name in self.buffers}
         moments = {k: v.clone() for k, v in named.items() if k not in known and "/" not in k}
@@ -197,19 +198,15 @@ class LogitWeighting(LearnedWeighting):
         return super().is_learning(step) and (step.number + 1) % self.options.every == 0
 
     def apply_weight_gradient(self, gradient: Tensor) -> None:
-        """Step the logits' optimizer with a gradient with respect to the weights.
-
-        Args:
-            gradient: ``(objectives,)``, without the derivative of the softmax.
+        """Step the logits' optimizer with a gradient with respect to the weights,
+        ``(objectives,)``.
         """
         weights = self.softmax()
         self.apply_logit_gradient(softmax_gradient(weights, gradient.detach().to(weights)))
 
     def apply_logit_gradient(self, gradient: Tensor) -> None:
-        """Step the logits' optimizer with a gradient, and enforce the floor.
-
-        Args:
-            gradient: Gradient with respect to the logits or a surrogate of it, ``(objectives,)``.
+        """Step the logits' optimizer with a gradient with respect to them, or a surrogate of it,
+        ``(objectives,)``; and enforce the floor.
         """
         self.logits.grad = gradient.detach().to(self.logits)
         self.optimizer.step()

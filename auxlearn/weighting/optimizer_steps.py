@@ -177,13 +177,8 @@ Diagonal = Callable[[Tensor, slice, Tensor], None]
 
 
 def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
-    """Return the Gram matrix of each group of gradients, with one synchronisation with a GPU.
-
-    Args:
-        groups: Gradients, one by objective, each with the same number of parameters.
-
-    Returns:
-        The inner products of each group, ``(objectives, objectives)``, float64, on the CPU.
+    """Return the Gram matrix of each group of gradients, with one synchronisation with a GPU:
+    ``(objectives, objectives)``, float64, on the CPU.
     """
     found = []
     for gradients in groups:

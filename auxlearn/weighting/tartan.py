@@ -116,12 +116,8 @@ class Tartan(LogitWeighting):
     def compare(
         self, gradients: Sequence[Gradient], validation: Gradient, step: TrainingStep
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return cosines with the validation gradient, norms, and the validation gradient's norm.
-
-        Args:
-            gradients: Any number of gradients.
-            validation: The validation gradient over the parameters that are compared.
-            step: The step.
+        """Return cosines of gradients with the validation gradient, their norms, and the norm of
+        that, all over the parameters that are compared.
         """
         compared = [restricted(one, step.placements, self.compared) for one in gradients]
         squares = [dot(gradient, gradient) for gradient in compared]

@@ -14,7 +14,7 @@ from auxlearn.core.errors import ConfigError, DataError, UserError
 from auxlearn.core.validation import validate
 from auxlearn.data.dataset import Split
 from auxlearn.losses import bias, bias_models
-from auxlearn.losses.bias import FLOOR, BiasOptions, bias_scores, teacher_scores
+from auxlearn.losses.bias import FLOOR, BiasOptions, bias_scores, encoder_scores
 from auxlearn.objectives.context import InputTracker
 from tests import helpers
 from tests.losses.common import context_of, split_of
@@ -127,7 +127,7 @@ def test_the_cache_key_has_all_that_matters(pairs, tiny_bert, tmp_path, one_laye
     with torch.no_grad():
         next(tiny_bert.classifier.parameters()).add_(1)
     for steps in (1, 2):
-        teacher_scores(pairs, bias_models.FineTuning(steps, 1e-3), 2)
+        encoder_scores(pairs, "teacher", 2, bias_models.FineTuning(steps, 1e-3), pairs.encoder)
     assert len(set(keys)) == len(keys) == len(cases) + 3
 
 
@@ -188,7 +188,7 @@ def test_an_error_leaves_the_encoder_as_it_was(pairs, tiny_bert, monkeypatch):
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step_and_fail)
     with pytest.raises(KeyboardInterrupt):
-        teacher_scores(pairs, bias_models.FineTuning(1, 1e-2), 2)
+        encoder_scores(pairs, "teacher", 2, bias_models.FineTuning(1, 1e-2), pairs.encoder)
     after = helpers.snapshot(tiny_bert)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert not tiny_bert.training
@@ -197,7 +197,7 @@ def test_an_error_leaves_the_encoder_as_it_was(pairs, tiny_bert, monkeypatch):
 def test_the_teacher_is_the_runs_encoder_cross_fitted(pairs, monkeypatch):
     trained = []
     monkeypatch.setattr(bias_models, "fine_tune", lambda *a: trained.append(len(a[1])))
-    scores = teacher_scores(pairs, bias_models.FineTuning(1, 1e-3), 4)
+    scores = encoder_scores(pairs, "teacher", 4, bias_models.FineTuning(1, 1e-3), pairs.encoder)
     assert trained == [9, 9, 9, 9]
     with torch.no_grad():  # untrained copies: the encoder's own predictions
         expected = bias_models.class_probabilities(pairs.encoder, pairs.texts)
@@ -211,9 +211,9 @@ def test_probabilities_of_an_encoder_are_kept_by_device(pairs, monkeypatch):
     monkeypatch.setattr(
         "auxlearn.losses.bias.content_key", lambda *values: keys.append(content_key(*values)) or "k"
     )
-    teacher_scores(pairs, bias_models.FineTuning(1, 1e-3), 4)
+    encoder_scores(pairs, "teacher", 4, bias_models.FineTuning(1, 1e-3), pairs.encoder)
     monkeypatch.setattr(type(pairs.encoder), "device", torch.device("meta"))
-    teacher_scores(pairs, bias_models.FineTuning(1, 1e-3), 4)
+    encoder_scores(pairs, "teacher", 4, bias_models.FineTuning(1, 1e-3), pairs.encoder)
     assert len(set(keys)) == 2
 
 
