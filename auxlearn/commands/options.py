@@ -261,6 +261,7 @@ def run_config(
     if overrides:
         values = config.model_dump(mode="json", exclude_unset=True)
         config = validate(RunConfig, {**values, **overrides}, "command line")
+        config.check_effect(overrides)
     return with_plugin_options(config, extra) if extra else config
 
 

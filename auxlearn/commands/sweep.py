@@ -10,6 +10,7 @@ import click
 from auxlearn.commands.options import PATH, ExampleCommand, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.validation import validate
+from auxlearn.sweeps.executors import check_engine
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
@@ -53,6 +54,7 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
     folder = SweepFolder(given.pop("output", Path("sweeps", plan.name)))
     announce_plugins(_plugins_of(plan), str(file), console.ConsoleReporter().message)
     if dry_run:
+        check_engine(given.get("executor", "local"), **given)
         _dry_run(plan, folder, validate(settings_of(sweep), {"source": plan, **given}, "sweep"))
         return
     results = sweep(plan, output=folder.path, **given)

@@ -110,7 +110,7 @@ class TensorCache:
 
 def _read(path: Path) -> dict[str, Tensor] | None:
     """Return the tensors of a file, or ``None`` if it is absent or damaged."""
-    if not path.exists():
+    if not path.is_file():  # opening a pipe would wait for ever
         return None
     try:
         with safe_open(path, framework="pt") as file:

@@ -18,6 +18,9 @@ LENGTH = 60
 #: Names that a message lists.
 COUNT = 8
 
+#: Names of which a message lists all that a misspelt one could be, at most.
+MOST_LISTED = 40
+
 #: Control characters, separators that some programs take for line breaks, marks that turn the
 #: direction of writing, and halves of characters.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -162,6 +165,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     "did you mean '--learning-rate'?"
     >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
     'known: l3mask, random_mlm'
+    >>> did_you_mean("rate", [f"key_{number}" for number in range(90)] + ["learning_rate"])
+    'the most similar of 91: learning_rate, key_9, key_8'
     """
     choices = sorted(set(known))
     bare = {choice.lower().lstrip("-"): choice for choice in choices}  # dashes are no likeness
@@ -170,6 +175,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     if near:
         return f"did you mean '{bare[near[0]]}'?"
+    if len(choices) > MOST_LISTED:
+        similar = difflib.get_close_matches(word, bare, n=3, cutoff=0)
+        listed = ", ".join(bare[one] for one in similar)
+        return f"the most similar of {len(choices)}: {listed}"
     return "known: " + (", ".join(choices) or "none")
 
 

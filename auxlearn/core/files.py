@@ -173,7 +173,8 @@ def _to_json(value: Any, indent: str = "") -> str:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with open(path, encoding="utf-8", opener=_regular) as file:
+            return json.load(file)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
 
@@ -218,7 +219,7 @@ def read_record(
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as fault:
-        raise error(f"cannot read {path}: {fault.strerror}") from None
+        raise error(f"{path} cannot be read ({fault.strerror}): {advice}") from None
     except (ValueError, TypeError) as fault:
         raise error(f"{path} is damaged ({first_fault(fault)}): {advice}") from None
 

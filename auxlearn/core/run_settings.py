@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from auxlearn.core.arguments import Column
+from auxlearn.core.errors import ConfigError
 from auxlearn.core.settings import (
     MAX_WINDOWS,
     Columns,
@@ -269,6 +271,15 @@ def section_of(name: str) -> str:
     return next(title for title, one in SECTIONS.items() if name in one.model_fields)
 
 
+#: Settings that have an effect only where another one has not its default, or has a value.
+_BESIDE: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "text_window": (("window_stride", "window_pooling", "max_windows"), "windows"),
+    "perturbed_text": (("perturbed_share",), None),
+    "lora_rank": (("lora_alpha", "lora_dropout"), None),
+    "final_epochs": (("final_learning_rate", "final_schedule", "final_patience"), None),
+}
+
+
 class RunSettings(
     MachineSettings, TrainingSettings, ObjectiveSettings, ModelSettings, DataSettings
 ):
@@ -317,6 +328,22 @@ class RunSettings(
     @classmethod
     def _number_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def check_effect(self, given: Collection[str]) -> None:
+        """Check that settings that a user has just written have an effect beside the others.
+
+        In a file they may stand unused: sweeps vary what they belong to, and runs write all of
+        them.
+        """
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
+        for name, (others, needed) in _BESIDE.items():
+            value = getattr(self, name)
+            changed = [one for one in others if one in given and getattr(self, one) != usual[one]]
+            if changed and (value == usual[name] if needed is None else value != needed):
+                raise ConfigError(
+                    f"{changed[0]}: it has no effect without {name}{f' {needed}' * bool(needed)}: "
+                    "add that, or leave it out"
+                )
 
     @model_validator(mode="after")
     def _adapters_or_frozen(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
 from auxlearn.core.files import read_file, user_path
-from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import (
@@ -23,7 +23,14 @@ from auxlearn.data.tables import (
     text_lines,
 )
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, find_kind, kind_of, named, require
+from auxlearn.kinds.choose import (
+    CLASSIFICATION,
+    find_kind,
+    heads_of,
+    kind_of,
+    named,
+    require,
+)
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
@@ -86,7 +93,7 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
         require(kind, "unknown_labels count")
     for role in ("text", "text_pair", "label"):
         name = getattr(columns, role)
-        optional = (role == "text_pair" and name == USUAL.text_pair) or (
+        optional = (role == "text_pair" and columns.text_pair_column is None) or (
             role == "label" and not labelled
         )
         if name not in table.columns and not optional:
@@ -122,7 +129,12 @@ def parse_splits(
     raw_splits: dict[str, RawExamples] = {}
     notes = []
     for name, table in tables:
-        columns = with_kind_of(table, columns)  # that of train, which comes first
+        found = with_kind_of(table, columns)  # that of train, which comes first
+        if found.kind == "token_classification" != columns.kind and heads_of(table):
+            notes.append(
+                "words have tags and heads: the tags are read; --kind dependency reads the heads"
+            )
+        columns = found
         text = named(table.columns, columns.text, kind_of(columns.kind).text_columns)
         if name not in CORE_SPLITS and text not in table.columns:
             place = shorten(Path(table.where).name)
@@ -273,13 +285,16 @@ def _as_text(value: Any, table: Table, row: int) -> str:
     return "" if value is None else as_json(value, table.place(row))
 
 
-def read_corpus(path: Path, text_column: str = "text") -> Split:
-    """Read a file of texts: plain text with one text per line, or a table with a text column."""
+def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = False) -> Split:
+    """Read a file of texts: plain text with one text per line, or a table with a text column.
+
+    The column may be "text" as well, unless it is to be exactly that which is named.
+    """
     if not user_path(path, DataError).exists():
         raise DataError(f"corpus file {path} does not exist")
     if path.suffix.lower() in FORMATS:
         table = read_table(path)
-        wanted = list(dict.fromkeys((text_column, "text")))
+        wanted = list(dict.fromkeys((text_column or "text", *(() if exact else ("text",)))))
         column = next((name for name in wanted if name in table.columns), None)
         if column is None:
             raise DataError(
@@ -287,6 +302,11 @@ def read_corpus(path: Path, text_column: str = "text") -> Split:
                 f"{some_of(table.columns)}): name the column with --text-column"
             )
         lines = [value for value in table.columns[column] if isinstance(value, str)]
+    elif exact and text_column is not None:
+        raise DataError(
+            f"corpus file {path} has a text per line and no column '{shorten(text_column)}': leave "
+            "--text-column out"
+        )
     else:
         lines = text_lines(read_file(path, LARGEST_FILE, DataError), str(path))
     texts = tuple(line for line in lines if not is_blank(line))

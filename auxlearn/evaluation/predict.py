@@ -96,12 +96,14 @@ def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
     return TextSource(read_memory_table(texts), None, frame)
 
 
-def texts_of(texts: Any, text_column: str = "text") -> Split:
+def texts_of(texts: Any, text_column: str | None = None) -> Split:
     """Return texts, of a file or in memory, as an unlabelled split."""
     if isinstance(texts, Path):
-        return read_corpus(expand(texts), text_column)
+        return read_corpus(expand(texts), text_column, exact=True)
     source = table_of(texts)
-    column = source.text_column or text_column
+    if source.text_column and text_column not in (None, source.text_column):
+        raise DataError(f"texts have no column '{shorten(str(text_column))}': leave it out")
+    column = source.text_column or text_column or "text"
     if not len(source.table):
         raise DataError("there is no text")
     if column not in source.table.columns:

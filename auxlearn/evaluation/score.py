@@ -25,7 +25,7 @@ def score(
     level: Literal["token", "word", "text"] = "token",
     passes: Count | None = None,
     max_length: Annotated[Count, Field(ge=4)] = 128,
-    text_column: Column = "text",
+    text_column: Column | None = None,
     reporter: Reporter | None = None,
     verbose: bool = True,
     output: UserPath | None = None,
@@ -40,7 +40,7 @@ def score(
         passes: Masked copies of each text; by default one per token, which is exact.
         max_length: Maximum number of tokens per text, special tokens included; the rest is not
             scored.
-        text_column: Column of the text in a table.
+        text_column: Column of the text in a table; by default ``text``.
         reporter: Shows progress in place of the console or the notebook.
         verbose: Whether progress and warnings are shown where there is no ``reporter``.
         output: File for the scores: .csv, .tsv, .jsonl or .parquet.

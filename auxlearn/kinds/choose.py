@@ -98,8 +98,8 @@ def require(kind: Kind, feature: str, which: str = "") -> None:
 def find_kind(table: Table, text: str, label: str) -> Kind:
     """Return the kind that the labels of a table have, by their types.
 
-    Lists beside lists of words are tags; other lists are several labels; numbers of which one has
-    a fraction are to be predicted. Anything else names classes.
+    Lists beside lists of words are tags, or heads where no tags are; other lists are several
+    labels; numbers of which one has a fraction are to be predicted. Anything else names classes.
     """
     tokens = KINDS["token_classification"]
 
@@ -109,13 +109,28 @@ def find_kind(table: Table, text: str, label: str) -> Kind:
 
     words = values(text, tokens.text_columns)
     if words and all(isinstance(one, list | tuple) for one in words):
-        return tokens
+        tags = values(label, tokens.label_columns)
+        heads = heads_of(table, label)
+        return KINDS["dependency"] if heads and (heads == tags or not _filled(tags)) else tokens
     present = values(label, ("label", "labels"))
     if present and all(map(_is_list, present)):
         return KINDS["multi_label"]
     if present and all(map(_is_number, present)) and any(map(_has_fraction, present)):
         return KINDS["regression"]
     return CLASSIFICATION
+
+
+def heads_of(table: Table, label: str = "label") -> list[Any]:
+    """Return the heads of words, of the column that is named or a usual one; none if all are _."""
+    column = table.columns.get(named(table.columns, label, KINDS["dependency"].label_columns), [])
+    first = next((value[0] for value in column if isinstance(value, list | tuple) and value), "")
+    is_head = _is_number(first[0] if isinstance(first, list | tuple) and first else first)
+    return column if is_head and _filled(column) else []
+
+
+def _filled(column: list[Any]) -> bool:
+    """Return whether words have labels; CoNLL-U writes _ for one that is left out."""
+    return any(isinstance(one, list | tuple) and set(map(str, one)) - {"_"} for one in column)
 
 
 def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:

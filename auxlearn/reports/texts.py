@@ -163,7 +163,8 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
         split = None if data is None else split_of(data, run, name)
         if split is not None and len(split) != recorded.examples:
             split = None
-        stored = predictions_path(run.path, name).is_file()
+        path = predictions_path(run.path, name)
+        stored = path.exists() or path.relative_to(run.path).as_posix() in run.results.files
         wrong = [
             (kind.fault(one.truth, one.predicted), number, one)
             for number, one in enumerate(
@@ -207,7 +208,7 @@ def cut(text: str) -> str:
 
 def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     """Return some training texts as Mask-tuning has perturbed them, if the run has recorded any."""
-    if not (run.path / FILE).is_file():
+    if not (run.path / FILE).exists() and FILE not in run.results.files:
         return None
     records = read_perturbations(run.path)
     last = {record.example: record for record in records}

@@ -53,7 +53,7 @@ from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
 from auxlearn.core.version import __version__
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.outputs import check_unowned
-from auxlearn.results.record import FILE, RunResults
+from auxlearn.results.record import FILE, RunResults, recorded_file
 
 #: Name of the file with the traceback of an unforeseen error, so that one line is enough on the
 #: screen, and the attribute of an error that says where it is.
@@ -221,7 +221,7 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the entries of ``metrics.jsonl``; an incomplete last line is left out."""
-        return read_jsonl(self.metrics_path)
+        return read_jsonl(recorded_file(self.path, self.metrics_path.name))
 
 
 def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:

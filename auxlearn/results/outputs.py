@@ -9,6 +9,7 @@ from typing import Literal
 
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import check_output, delete_old_parts, expand
+from auxlearn.data.tables import READ_FORMATS
 
 #: Names in a run folder that belong to the run.
 RUN_NAMES = frozenset(
@@ -47,10 +48,20 @@ def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ())
     delete_old_parts(path)
 
 
-def check_output_folder(path: Path) -> None:
-    """Check, before any work is done for it, that a folder of results can be written into."""
+def check_output_folder(path: Path, own: str = "") -> None:
+    """Check, before any work is done for it, that a folder of results can be written into.
+
+    It must not be that of a run, a sweep, an encoder or a data set, but for its own kind.
+    """
     check_output(path)
     check_unowned(path)
+    for kind in ("run", "sweep"):
+        if kind != own and is_owner(path, kind):
+            raise UserError(f"{path} is the folder of a {kind}: choose another --output")
+    held = {"an encoder": ["*.safetensors"], "a data set": [f"train{one}" for one in READ_FORMATS]}
+    for what, patterns in held.items():
+        if what != own and any(found for one in patterns for found in path.glob(one)):
+            raise UserError(f"{path} holds {what}: choose another --output")
 
 
 def check_unowned(path: Path) -> None:

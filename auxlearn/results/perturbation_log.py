@@ -18,6 +18,7 @@ from auxlearn.core.errors import RunError, first_fault
 from auxlearn.core.processes import Processes
 from auxlearn.data.examples import LONGEST_TEXT
 from auxlearn.results.folder import append_jsonl, read_jsonl, truncate_jsonl
+from auxlearn.results.record import recorded_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -129,7 +130,7 @@ def _class_of(batch: Batch, place: int) -> int | None:
 
 def read_perturbations(folder: Path) -> list[PerturbationRecord]:
     """Return the records of a run, in order."""
-    path = folder / FILE
+    path = recorded_file(folder, FILE)
     try:
         found = read_jsonl(path)
         TypeAdapter(list[PerturbationRecord]).validate_python(found)

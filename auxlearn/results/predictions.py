@@ -13,6 +13,7 @@ import numpy as np
 from auxlearn.core.errors import RunError
 from auxlearn.core.files import read_checked_json, write_bytes
 from auxlearn.kinds.base import Kind
+from auxlearn.results.record import recorded_file
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,13 @@ def write_predictions(
 
 def prediction_lines(run: Path, name: str) -> list[str]:
     """Return the lines of a run's predictions for an evaluation set; there is at least one."""
-    path = predictions_path(run, name)
+    path = recorded_file(run, f"predictions/{name}.jsonl")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         raise RunError(f"{run} holds no predictions for '{name}'") from None
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from None
+        raise RunError(f"{path} cannot be read ({error.strerror}): check its permissions") from None
     except UnicodeDecodeError:
         raise RunError(f"{path} is damaged: it is not UTF-8") from None
     if len(lines) < 2 or lines[-1]:

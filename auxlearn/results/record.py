@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BeforeValidator
 
 from auxlearn.core.errors import RunError, shorten
-from auxlearn.core.files import name_problem, read_record, write_checked_json, write_json
+from auxlearn.core.files import (
+    content_digest,
+    name_problem,
+    read_json,
+    read_record,
+    write_checked_json,
+    write_json,
+)
 from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.results.environment import Environment
 from auxlearn.results.outputs import check_output_file
@@ -21,6 +28,9 @@ if TYPE_CHECKING:
 
 
 FILE = "results.json"
+
+#: Files of the run folder that grow while the run trains.
+LOGS = ("metrics.jsonl", "perturbations.jsonl")
 
 #: Labels beyond which what is recorded for each label, or each pair of labels, is abridged.
 MANY_LABELS = 100
@@ -280,6 +290,8 @@ class RunResults:
             rule whose weights belong to one run. ``seconds`` are then those of all of them.
         account: Why the weight of each auxiliary task is what it is, one sentence by task; empty
             for rules whose weights are given.
+        files: SHA-256 of each file of the run that its reports and comparisons are made of, by its
+            path in the run folder, which is written with the results.
         factors: Of each task that is made of several objectives, the weight of each value of each
             axis within the task at the end: that of its members that have it, by axis and value.
             Empty for rules that do not weigh members.
@@ -304,6 +316,7 @@ class RunResults:
     account: dict[str, str] = field(default_factory=dict)
     factors: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     final_stopped: str | None = None
+    files: dict[str, str] = field(default_factory=dict, compare=False)
     folder: Path | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
@@ -333,7 +346,13 @@ class RunResults:
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
-        write_checked_json(folder / FILE, self._content())
+        paths = [*(folder / name for name in LOGS), *sorted((folder / "predictions").glob("*"))]
+        files = {
+            path.relative_to(folder).as_posix(): content_digest(path)
+            for path in paths
+            if path.is_file()
+        }
+        write_checked_json(folder / FILE, replace(self, files=files)._content())
 
     def _content(self) -> dict[str, Any]:
         values = asdict(self, dict_factory=_flat)
@@ -377,10 +396,26 @@ class RunResults:
     def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""
         values = self._content()
-        del values["seconds"], values["environment"]
+        del values["seconds"], values["environment"], values["files"]
         for branch in values["branches"]:
             del branch["seconds"]
         return values
+
+
+def recorded_file(run: Path, name: str) -> Path:
+    """Return the path of a file of a run; if it has finished, the file is what it was then."""
+    path = run / name
+    try:
+        digest = read_json(run / FILE)["files"][name]
+    except (OSError, ValueError, KeyError, TypeError):  # not finished, or said by who reads it
+        return path
+    try:
+        reason = "" if content_digest(path) == digest else "its checksum differs"
+    except OSError as error:
+        reason = str(error.strerror)
+    if reason:
+        raise RunError(f"{path} is damaged ({reason}): delete the folder and run again")
+    return path
 
 
 #: What to try for a task that is left out.

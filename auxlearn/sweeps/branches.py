@@ -33,10 +33,9 @@ from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
-from auxlearn.results.record import Branch, RunResults, account_of_branches
+from auxlearn.results.record import LOGS, Branch, RunResults, account_of_branches
 from auxlearn.sweeps.jobs import Executor, Job, run_jobs
 from auxlearn.training import run
-from auxlearn.training.checkpoint import LOGS
 from auxlearn.training.inputs import RunInputs, code_content, load_inputs, save_inputs
 from auxlearn.training.setup import build_weighting, check_shared_parameters, check_source
 from auxlearn.weighting.base import Branches

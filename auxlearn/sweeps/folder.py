@@ -86,7 +86,7 @@ class SweepFolder:
 
     def check(self) -> None:
         """Check, before any work is done, that a sweep can use the folder."""
-        check_output_folder(self.path)
+        check_output_folder(self.path, "sweep")
         if not self.path.is_dir():
             return
         check_contained(self.path)

@@ -24,7 +24,7 @@ from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_fi
 from auxlearn.data.run_data import with_found_kind
 from auxlearn.results.folder import RunFolder, default_output
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.executors import Executor, make_executor
+from auxlearn.sweeps.executors import Executor, check_engine, make_executor
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
@@ -95,7 +95,9 @@ def train(
             f"settings are given both by a RunConfig and by keywords ({twice}): use one of them"
         )
     elif dataset is not None and not in_memory(dataset):
-        config = _config({**config.model_dump(exclude_unset=True), "dataset": dataset})
+        config = validate(
+            RunConfig, {**config.model_dump(exclude_unset=True), "dataset": dataset}, "settings"
+        )
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
         return _train(with_found_kind(config, None), reporter, None, jobs, verbose)
@@ -143,7 +145,9 @@ def _config(settings: Mapping[str, Any]) -> RunConfig:
             "ood: a data set in memory cannot be named there: evaluate it after training, with "
             "auxlearn.evaluate(results, data)"
         )
-    return validate(RunConfig, dict(settings), "settings")
+    config: RunConfig = validate(RunConfig, dict(settings), "settings")
+    config.check_effect(settings)
+    return config
 
 
 def _sets(value: Any) -> Sequence[Any]:
@@ -255,7 +259,7 @@ def sweep(
     gpus: Annotated[float, Field(ge=0)] | None = None,
     ray_address: str | None = None,
     slurm_partition: str | None = None,
-    slurm_minutes: Count = 240,
+    slurm_minutes: Count | None = None,
     retry_failed: bool = False,
     cache_dir: UserPath | None = None,
     view: View | None = None,
@@ -285,7 +289,7 @@ def sweep(
             (slurm).
         ray_address: Address of a running Ray cluster, or ``auto``.
         slurm_partition: SLURM partition.
-        slurm_minutes: Time limit of a SLURM job in minutes.
+        slurm_minutes: Time limit of a SLURM job in minutes; by default 240.
         retry_failed: Run failed trials again.
         cache_dir: Cache of tokenised texts and pseudo-likelihood scores; by default
             ``~/.cache/auxlearn``.
@@ -312,6 +316,14 @@ def sweep(
             )
             auxlearn.compare(results)
     """
+    own: dict[str, Any] = {
+        "gpus": gpus,
+        "ray_address": ray_address,
+        "slurm_partition": slurm_partition,
+        "slurm_minutes": slurm_minutes,
+    }
+    if not isinstance(executor, Executor):
+        check_engine(executor, **own)
     read, folder = sweep_of(source, output, dataset_name, split_column)
 
     from auxlearn.sweeps.execute import run_sweep
@@ -322,7 +334,7 @@ def sweep(
         if isinstance(executor, Executor):
             engine = executor
         else:
-            options = (jobs, threads, gpus, ray_address, slurm_partition, slurm_minutes)
+            options = (jobs, threads, *own.values())
             engine = stack.enter_context(make_executor(executor, folder.path, *options))
         records = run_sweep(
             read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown

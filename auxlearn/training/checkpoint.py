@@ -28,9 +28,7 @@ from torch import Tensor
 from auxlearn.core.errors import RunError, first_fault
 from auxlearn.core.files import read_checked_json, write_bytes, write_checked_json
 from auxlearn.core.manifest import Damaged, Description, describe_bytes, tensors_of, verify_file
-
-#: Files of the run folder that grow while the run trains.
-LOGS = ("metrics.jsonl", "perturbations.jsonl")
+from auxlearn.results.record import LOGS
 
 #: Why a phase of training ended: all of its epochs are done, or dev has stopped improving.
 EndedBy = Literal["epochs", "patience"]

@@ -110,7 +110,7 @@ class PretrainFolder:
 
     def check(self) -> None:
         """Check, before any work is done, that this pretraining can use the folder."""
-        check_output_folder(self.path)
+        check_output_folder(self.path, "an encoder")
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
         check_contained(self.path)
@@ -234,13 +234,15 @@ def pretrain(
     if (dataset is None) == (corpus is None):
         raise UserError("pretrain needs one source of text: --dataset or --corpus")
     given = validate(PretrainSettings, {"encoder": encoder, **settings}, "pretrain")
+    if corpus is not None and (given.text_pair_column or given.label_column):
+        raise UserError("a corpus has texts alone: leave --text-pair-column and --label-column out")
     cache = TensorCache()
     texts = None
     if dataset is not None and in_memory(dataset):
         texts = _read_texts(dataset, None, given, cache)
         dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
     elif corpus is not None and in_memory(corpus):
-        texts = replace(texts_of(corpus, given.text_column or "text"), name="corpus")
+        texts = replace(texts_of(corpus, given.text_column), name="corpus")
         corpus = f"texts in memory {content_key(texts.texts)}"
     names = {"dataset": dataset and str(dataset), "corpus": corpus and str(corpus)}
     given = given.model_copy(update=names)
@@ -319,7 +321,7 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
 def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: TensorCache) -> Split:
     """Read the texts of a file or of the train split of a data set."""
     if corpus is not None:
-        return read_corpus(expand(corpus), given.text_column or "text")
+        return read_corpus(expand(corpus), given.text_column, exact=True)
     columns = Columns(
         text_column=given.text_column,
         text_pair_column=given.text_pair_column,

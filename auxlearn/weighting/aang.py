@@ -33,6 +33,7 @@ batch by micro-batch, and the fit of the head.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ from auxlearn.weighting.tartan import Tartan, TartanOptions, added, tartan_logit
 
 #: What the names of the factors' logits begin with in a checkpoint.
 _FACTORS = "factors/"
+#: What the names of the members begin with there: their factors as JSON in bytes.
+_MEMBERS = "members/"
 
 
 class Factors:
@@ -59,6 +62,7 @@ class Factors:
     """
 
     def __init__(self, members: Sequence[Mapping[str, str]]) -> None:
+        self.members = members
         self.axes = list(dict.fromkeys(axis for member in members for axis in member))
         self.names = [
             (axis, value)
@@ -176,11 +180,23 @@ class AANG(Tartan):
         return sentences
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the logits of tasks and of factors."""
+        """Return the logits of tasks and of factors, and what the factors are.
+
+        A run that is killed after its last step accounts for its weights without another one.
+        """
         factors = {f"{_FACTORS}{name}": logits for name, logits in self.factor_logits.items()}
-        return super().state_dict() | factors
+        members = {
+            f"{_MEMBERS}{name}": torch.tensor(list(json.dumps([*map(dict, one.members)]).encode()))
+            for name, one in self._factors.items()
+        }
+        return super().state_dict() | factors | members
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what :meth:`state_dict` returned."""
         self.factor_logits = under(_FACTORS, state)
-        super().load_state_dict({k: v for k, v in state.items() if not k.startswith(_FACTORS)})
+        self._factors = {
+            name: Factors(json.loads(bytes(members.tolist())))
+            for name, members in under(_MEMBERS, state).items()
+        }
+        own = (_FACTORS, _MEMBERS)
+        super().load_state_dict({k: v for k, v in state.items() if not k.startswith(own)})

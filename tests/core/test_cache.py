@@ -14,6 +14,7 @@ import torch
 
 from auxlearn.core.cache import TensorCache, content_key, default_folder
 from auxlearn.core.errors import UserError
+from auxlearn.core.files import read_json
 
 TENSORS = {
     "scores": torch.linspace(0, 1, 100),
@@ -66,6 +67,17 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog, kind):
         f"cache file {path} is damaged: its content is computed again"
     ]
     same(cache.get("key", never))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path, caplog):
+    os.mkfifo(tmp_path / "key.safetensors")
+    cache = TensorCache(tmp_path)
+    same(cache.get("key", lambda: TENSORS))
+    assert "damaged" in caplog.text
+    same(cache.get("key", never))
+    os.mkfifo(tmp_path / "audit.json")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_json(tmp_path / "audit.json")
 
 
 def test_a_file_without_a_checksum_is_not_trusted(tmp_path, caplog):

@@ -117,6 +117,31 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"is not a path|no home folder",
         with_run,
     ),
+    "evaluate: no column of second texts": (
+        "evaluate run --dataset d --text-pair-column text_pair",
+        r"has no text pair column 'text_pair'",
+        beside_a_run(writes("d/test.jsonl", GOOD)),
+    ),
+    "score: a column of lines": (
+        "score --encoder tiny --file f.txt --text-column body",
+        r"f.txt has a text per line and no column 'body': leave --text-column out",
+        writes("f.txt", "a\n"),
+    ),
+    "pretrain: a column of lines": (
+        "pretrain --encoder tiny --corpus f.txt --text-column body --output o",
+        r"f.txt has a text per line and no column 'body': leave --text-column out",
+        writes("f.txt", "a\nb\n"),
+    ),
+    "pretrain: another column": (
+        "pretrain --encoder tiny --corpus f.csv --text-column body --output o",
+        r"f.csv has no column 'body' \(it has text\)",
+        writes("f.csv", "text\na\nb\n"),
+    ),
+    "pretrain: labels of a corpus": (
+        "pretrain --encoder tiny --corpus f.txt --label-column label --output o",
+        r"a corpus has texts alone: leave --text-pair-column and --label-column out",
+        writes("f.txt", "a\nb\n"),
+    ),
     "pretrain: no corpus": (
         "pretrain --encoder tiny --corpus no.txt --output o",
         r"no.txt does not exist",
@@ -131,6 +156,20 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"contains no text",
         writes("f", "\u200b\n \n"),
     ),
+}
+
+#: Options that have an effect beside another one alone.
+ALONE = {
+    "train --max-windows 3": r"max_windows: .* no effect without text_window windows: add that",
+    "train --text-window head --window-stride 3": r"window_stride: it has no effect without",
+    "masks --window-stride 3 --encoder tiny": r"window_stride: it has no effect without",
+    "train --lora-alpha 8": r"lora_alpha: it has no effect without lora_rank: add that, or leave",
+    "train --perturbed-share 0.2": r"perturbed_share: it has no effect without perturbed_text",
+    "train --final-patience 1": r"final_patience: it has no effect without final_epochs",
+    "sweep s.yaml --gpus 1": r"gpus: the executor 'local' has no such option: .* ray or slurm",
+    "sweep s.yaml --dry-run --slurm-partition a": r"slurm_partition: the executor 'local' has no",
+    "sweep s.yaml --executor ray --slurm-minutes 5": r"slurm_minutes: the executor 'ray' has no",
+    "sweep s.yaml --executor slurm --ray-address auto": r"or choose --executor ray",
 }
 
 #: By name: the error line, and what ``predict`` is given as standard input.
@@ -154,6 +193,10 @@ CASES: list[Case] = [
     *(
         Case(name, shlex.split(command) if isinstance(command, str) else command, *more)
         for name, (command, *more) in COMMANDS.items()
+    ),
+    *(
+        Case(f"no effect: {command}", command.split(), line, writes("s.yaml", "name: s\n"))
+        for command, line in ALONE.items()
     ),
     *(
         Case(f"predict: {name}", ("predict", "run"), line, with_run, typed=given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -93,10 +94,7 @@ VALUES = {
 }
 
 TRAIN = ["train", "--config", "config.yaml", "--output", "run"]
-DAMAGED = (
-    r"(is damaged|is missing|Is a directory|leads out of|neither a file nor a folder|is not empty|"
-    r"cannot be read)"
-)
+DAMAGED = r"(is damaged|leads out of|neither a file nor a folder|is not empty|cannot be read)"
 
 
 def damage_run(which: str, pattern: str, how: Callable[[Path], object], place: Place) -> None:
@@ -132,7 +130,10 @@ UNFINISHED = {
     "best": "checkpoint/best-*.safetensors",
 }
 #: Without these the run starts again, or says something of its own.
-NO_ERROR = {("latest.json", "missing"), ("latest.json", "a folder"), ("inputs.json", "missing")}
+NO_ERROR = {
+    *(("latest.json", how) for how in ("missing", "a folder")),
+    *((name, "missing") for name in ("inputs.json", "environment.json")),
+}
 
 CASES: list[Case] = [
     Case(
@@ -182,6 +183,12 @@ CASES += [
         TRAIN,
         "holds a checkpoint but no inputs.json",
         partial(damage_run, "unfinished", "inputs.json", Path.unlink),
+    ),
+    Case(
+        "unfinished run: environment.json is missing",
+        TRAIN,
+        "environment.json is missing: delete run to train again",
+        partial(damage_run, "unfinished", "environment.json", Path.unlink),
     ),
     Case(
         "unfinished run: config.yaml is missing",
@@ -261,6 +268,35 @@ CASES += [
         "has ids that are texts": lambda path: path.write_text(
             path.read_text().replace('"input_ids": [', '"input_ids": ["x", ', 1)
         ),
+    }.items()
+]
+
+
+#: Ways in which the lines of a file may change that leave each of them what a line may be.
+LINES: dict[str, Callable[[list[str]], list[str]]] = {
+    "by half": lambda lines: lines[: len(lines) // 2],
+    "in order": lambda lines: [lines[-1], *lines[1:-1], lines[0]],
+    "by a line twice": lambda lines: [*lines, lines[-1]],
+    "in a digit": lambda lines: [re.sub(r"\d(?=[,}\]])", "7", lines[0]), *lines[1:]],
+}
+
+
+def change_lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], object]:
+    return lambda path: path.write_text("\n".join(change(path.read_text().split("\n")[:-1])) + "\n")
+
+
+CASES += [
+    Case(
+        f"finished run: {name} has changed {how}",
+        ["report", "run", "--output", "page.html"],
+        rf"{name} is damaged \(.*\): delete the folder and run again",
+        partial(damage_run, "finished", name, damage),
+    )
+    for name in ("predictions/dev.jsonl", "metrics.jsonl", "perturbations.jsonl")
+    for how, damage in {
+        **{what: change_lines(change) for what, change in LINES.items()},
+        "to a folder": DAMAGES["a folder"],
+        "to nothing": DAMAGES["missing"],
     }.items()
 ]
 

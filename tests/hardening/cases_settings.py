@@ -136,10 +136,15 @@ SETTINGS = [
             "a list": (r"must be a mapping", "[]"),
             "a key twice": (r"the key 'name' occurs twice", "name: a\nname: b"),
             "alias bomb": (r"aliases stand for", BOMB),
-            "many unknown keys": (r"and \d+ more", "".join(f"k{i}: 1\n" for i in range(50))),
         },
         config,
-        lines=6,
+    ),
+    Case(
+        "card: many unknown keys",
+        ["data", "check", "c.yaml"],
+        r"and \d+ more",
+        config("".join(f"k{i}: 1\n" for i in range(50))),
+        lines=6,  # five faults and the number of the others
     ),
     *(
         Case(

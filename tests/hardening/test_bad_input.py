@@ -16,7 +16,7 @@ from tests.cli.helpers import write_run, write_split
 from tests.hardening.case import Case, Place
 
 #: Characters of standard output and standard error together, at most.
-MOST_CHARACTERS = 1100
+MOST_CHARACTERS = 1000
 
 CASES: list[Case] = [
     case

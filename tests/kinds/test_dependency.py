@@ -258,8 +258,31 @@ def test_a_treebank_is_read_from_every_source(tmp_path):
     save_folder(data, tmp_path / "saved")
     again = load_dataset(tmp_path / "saved", columns=COLUMNS)
     assert again.splits["train"].labels == train.labels
-    tagged = load_dataset(tmp_path / "ud")  # found from the data: parts of speech
-    assert tagged.kind.name == "token_classification"
+    for source in (dict.fromkeys(splits, rows), dict.fromkeys(splits, frame), tmp_path / "saved"):
+        found = load_dataset(source)  # the kind is found
+        assert (found.kind, found.notes) == (KIND, ())
+        assert found.splits["train"].labels == train.labels
+
+
+def test_a_treebank_with_tags_is_tagged_unless_it_is_said(tmp_path):
+    said = "words have tags and heads: the tags are read; --kind dependency reads the heads"
+    place = treebank(tmp_path / "ud")
+    tagged = load_dataset(place)
+    assert (tagged.kind.name, tagged.notes) == ("token_classification", (said,))
+    given = load_dataset(place, columns=Columns(kind="token_classification"))
+    assert given.notes == ()
+    assert load_dataset(place, columns=Columns(label_column="head")).kind is KIND
+    for path in place.iterdir():  # UPOS left out, then HEAD
+        rows = [line.split("\t") for line in path.read_text().split("\n")]
+        untagged = ["\t".join([*row[:3], "_", *row[4:]]) for row in rows if row[1:]]
+        headless = ["\t".join([*row[:6], "_", *row[7:]]) for row in rows if row[1:]]
+        for name, lines in (("untagged", untagged), ("headless", headless)):
+            sentences = "\n".join("\n" * line.startswith("1\t") + line for line in lines)
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / path.name).write_text(sentences)
+    assert load_dataset(tmp_path / "untagged").kind is KIND
+    headless = load_dataset(tmp_path / "headless")
+    assert (headless.kind.name, headless.notes) == ("token_classification", ())
 
 
 def conllu(*arcs):

@@ -27,6 +27,7 @@ def made(tmp_path_factory, one_layer):
     (place / "sweep").mkdir()
     (place / "sweep" / "sweep.yaml").write_text("name: a\n")
     (place / "sweep" / "plan.json").write_text("{}")
+    write_split(place / "set" / "train.tsv", ROWS)
     (place / "texts.jsonl").write_text('{"text": "a b"}\n')
     return place
 
@@ -56,7 +57,12 @@ REFUSED = {
     "report: a name of the run": ["report", "run", "{run}/plots/report.html"],
     "compare: plots of the run": ["compare", "run", "{run}/plots"],
     "score: among the branches": ["score", "--encoder", "tiny", "a b", "{run}/branches/x.csv"],
+    "compare: a sweep": ["compare", "run", "{sweep}"],
     "masks: the model": ["masks", "--encoder", "tiny", "{run}/model"],
+    "masks: a run": ["masks", "--encoder", "tiny", "{run}"],
+    "masks: a data set": ["masks", "--encoder", "tiny", "{set}"],
+    "masks: an encoder": ["masks", "--encoder", "tiny", "{run/model}"],
+    "perturbations: the run": ["perturbations", "run", "{run}"],
     "train: in a run": ["train", "--dataset", "data", "{run}/predictions/new"],
     "pretrain: in a run": [
         *("pretrain", "--encoder", "tiny", "--corpus", "texts.jsonl", "--steps", "1"),
@@ -74,7 +80,8 @@ def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, mon
     before = content_digest(made)
     line = error(*arguments, "--output", target.replace("{", "").replace("}", ""))
     assert "choose another --output" in line
-    assert any(part in line for part in ("belongs to the", "is read", "is a folder")), line
+    reasons = ("belongs to the", "is read", "is a folder", "is the folder of a", "holds a")
+    assert any(part in line for part in reasons), line
     assert content_digest(made) == before
 
 

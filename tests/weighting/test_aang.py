@@ -204,3 +204,8 @@ def test_a_resumed_run_makes_the_same_steps(tiny):
     for name, tensor in expected.items():
         assert torch.equal(tensor, found[name]), name
     assert whole.weighting.factor_logits["space"].abs().max() > 0
+    ended = tiny()  # killed after its last step
+    ended.load(whole.tensors())
+    said = whole.weighting.account([], 4, 4)
+    assert said["space"].startswith("space: the largest weight of each axis")
+    assert ended.weighting.account([], 4, 4) == said

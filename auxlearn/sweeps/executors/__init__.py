@@ -14,6 +14,23 @@ __all__ = ["Executor", "LocalExecutor", "RayExecutor", "SlurmExecutor", "make_ex
 
 ENGINES = ("local", "ray", "slurm")
 
+#: Options that some engines alone have.
+_OWN = {"gpus": ("ray", "slurm"), "ray_address": ("ray",), "slurm_partition": ("slurm",)}
+_OWN["slurm_minutes"] = _OWN["slurm_partition"]
+
+
+def check_engine(engine: str, **given: object) -> None:
+    """Check that there is an engine, and that it has the options that are given."""
+    if engine not in ENGINES:
+        shown = shorten(str(engine))
+        raise ConfigError(f"executor: unknown engine '{shown}': {did_you_mean(shown, ENGINES)}")
+    for name, engines in _OWN.items():
+        if given.get(name) is not None and engine not in engines:
+            raise ConfigError(
+                f"{name}: the executor '{engine}' has no such option: leave it out, or choose "
+                f"--executor {' or '.join(engines)}"
+            )
+
 
 def make_executor(
     engine: str,
@@ -23,16 +40,13 @@ def make_executor(
     gpus: float | None,
     ray_address: str | None,
     slurm_partition: str | None,
-    slurm_minutes: int,
+    slurm_minutes: int | None,
 ) -> Executor:
     """Return an engine for the sweep in a folder; the arguments are those of `auxlearn.sweep`."""
-    if engine not in ENGINES:
-        shown = shorten(str(engine))
-        raise ConfigError(f"executor: unknown engine '{shown}': {did_you_mean(shown, ENGINES)}")
     if engine == "ray":
         return RayExecutor(jobs, threads, gpus, ray_address)
     if engine == "slurm":
         return SlurmExecutor(
-            folder / "slurm", jobs or 100, threads, gpus, slurm_minutes, slurm_partition
+            folder / "slurm", jobs or 100, threads, gpus, slurm_minutes or 240, slurm_partition
         )
     return LocalExecutor(jobs or 1, threads)
