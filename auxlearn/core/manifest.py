@@ -56,6 +56,8 @@ def verify_file(path: Path, expected: Description) -> None:
     """Check that a file is what its description says, by all of its bytes."""
     try:
         size = path.stat().st_size
+        if not isinstance(expected["bytes"], int):
+            raise TypeError
         if not path.is_file():
             raise Damaged(f"{path.name} is no file")
         if size != expected["bytes"]:

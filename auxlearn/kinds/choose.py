@@ -98,7 +98,7 @@ def require(kind: Kind, feature: str, which: str = "") -> None:
 def find_kind(table: Table, text: str, label: str) -> Kind:
     """Return the kind that the labels of a table have, by their types.
 
-    Lists beside lists of words are tags, or heads where no tags are; other lists are several
+    Lists beside lists of words are tags, or heads where no tags differ; other lists are several
     labels; numbers of which one has a fraction are to be predicted. Anything else names classes.
     """
     tokens = KINDS["token_classification"]
@@ -111,7 +111,8 @@ def find_kind(table: Table, text: str, label: str) -> Kind:
     if words and all(isinstance(one, list | tuple) for one in words):
         tags = values(label, tokens.label_columns)
         heads = heads_of(table, label)
-        return KINDS["dependency"] if heads and (heads == tags or not _filled(tags)) else tokens
+        untagged = heads == tags or len(_labels_in(tags)) < 2
+        return KINDS["dependency"] if heads and untagged else tokens
     present = values(label, ("label", "labels"))
     if present and all(map(_is_list, present)):
         return KINDS["multi_label"]
@@ -121,16 +122,20 @@ def find_kind(table: Table, text: str, label: str) -> Kind:
 
 
 def heads_of(table: Table, label: str = "label") -> list[Any]:
-    """Return the heads of words, of the column that is named or a usual one; none if all are _."""
-    column = table.columns.get(named(table.columns, label, KINDS["dependency"].label_columns), [])
+    """Return the heads of words: of the column that is named or a usual one, unless all are _."""
+    _, *usual = KINDS["dependency"].label_columns
+    name = named(table.columns, label, KINDS["dependency"].label_columns)
+    column = table.columns.get(name, [])
     first = next((value[0] for value in column if isinstance(value, list | tuple) and value), "")
-    is_head = _is_number(first[0] if isinstance(first, list | tuple) and first else first)
-    return column if is_head and _filled(column) else []
+    is_arc = isinstance(first, list | tuple) and bool(first)
+    is_head = _is_number(first[0] if is_arc else first) and (is_arc or name in usual)
+    return column if is_head and _labels_in(column) else []
 
 
-def _filled(column: list[Any]) -> bool:
-    """Return whether words have labels; CoNLL-U writes _ for one that is left out."""
-    return any(isinstance(one, list | tuple) and set(map(str, one)) - {"_"} for one in column)
+def _labels_in(column: list[Any]) -> set[str]:
+    """Return the labels of words in lists; CoNLL-U writes _ for one that is left out."""
+    lists = [value for value in column if isinstance(value, list | tuple)]
+    return {str(one) for value in lists for one in value} - {"_"}
 
 
 def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:

@@ -31,6 +31,7 @@ from auxlearn.results.perturbation_log import (
 )
 from auxlearn.results.predictions import (
     Prediction,
+    other_predictions,
     predictions_path,
     read_predictions,
     recorded_ood_content,
@@ -165,12 +166,13 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
             split = None
         path = predictions_path(run.path, name)
         stored = path.exists() or path.relative_to(run.path).as_posix() in run.results.files
+        read = list(read_predictions(run.path, name, kind, labels)) if stored else []
+        if stored and len(read) != recorded.examples:
+            raise other_predictions(run.path, name)
         wrong = [
-            (kind.fault(one.truth, one.predicted), number, one)
-            for number, one in enumerate(
-                read_predictions(run.path, name, kind, labels) if stored else ()
-            )
-            if kind.fault(one.truth, one.predicted)
+            (fault, number, one)
+            for number, one in enumerate(read)
+            if (fault := kind.fault(one.truth, one.predicted))
         ]
         total[name] = len(wrong)
         wrong.sort(key=lambda found: (-found[0], -_certainty(found[2]), found[1]))

@@ -71,6 +71,9 @@ DAMAGES = {
     "a description that is a text": lambda f: rewrite(
         f, lambda c: c["files"].update({"config.json": "x"})
     ),
+    "a size that is a text": lambda f: rewrite(
+        f, lambda c: c["files"]["config.json"].update(bytes="x")
+    ),
     "a name outside": lambda f: rewrite(
         f, lambda c: c["files"].update({"../x": c["files"]["config.json"]})
     ),
@@ -90,6 +93,7 @@ def test_damage_is_one_line(folder, damage):
         verify_export(folder)
     line = str(caught.value)
     assert line.startswith(f"the model in {folder} is damaged (")
+    assert "Cannot specify" not in line
     assert "\n" not in line
     assert len(line) < 1000
 
