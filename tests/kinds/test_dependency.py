@@ -282,7 +282,8 @@ def test_a_treebank_with_tags_is_tagged_unless_it_is_said(tmp_path):
             (tmp_path / name / path.name).write_text(sentences)
     assert load_dataset(tmp_path / "untagged").kind is KIND
     numbers = {"tokens": ["a", "b"], "label": [0, 1]}  # which are tags
-    assert load_dataset([numbers] * 6).kind.name == "token_classification"
+    tagged = load_dataset({"train": [numbers] * 2, "dev": [numbers]})
+    assert tagged.kind.name == "token_classification"
     headless = load_dataset(tmp_path / "headless")
     assert (headless.kind.name, headless.notes) == ("token_classification", ())
 
