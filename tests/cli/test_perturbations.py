@@ -131,6 +131,7 @@ def test_tokens_that_no_tokenizer_has_are_damage(run, tmp_path, change, message)
     ((name, value),) = change.items()
     content[name][1 if name == "words" else 0] = value
     path.write_text(json.dumps(content) + "\n" + "".join(rest))
+    helpers.sign(folder)
     for command in ("perturbations", "report"):
         result = CliRunner().invoke(cli, [command, str(folder)])
         assert result.exit_code == 2, result.output

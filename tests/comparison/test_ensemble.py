@@ -143,6 +143,7 @@ def test_probabilities_that_are_no_distribution_are_damaged(runs, tmp_path, valu
     first, *rest = path.read_text().splitlines(keepends=True)
     row = json.loads(first) | {"probabilities": values}
     path.write_text(json.dumps(row) + "\n" + "".join(rest))
+    helpers.sign(copy)
     with pytest.raises(UserError, match=r"test\.jsonl is damaged: line 1 holds no label"):
         auxlearn.ensemble(runs / "b", copy)
 
@@ -172,6 +173,7 @@ def test_probabilities_that_do_not_give_the_prediction_are_damaged(runs, tmp_pat
     row = json.loads(first)
     row["probabilities"].reverse()
     path.write_text(json.dumps(row) + "\n" + "".join(rest))
+    helpers.sign(copy)
     with pytest.raises(UserError, match=r"'test' are not those that results.json describes"):
         auxlearn.ensemble(runs / "b", copy)
 
@@ -220,6 +222,7 @@ def test_damaged_predictions_are_refused(runs, tmp_path, old, new, message):
     copy = shutil.copytree(runs / "a", tmp_path / "a")
     path = copy / "predictions" / "test.jsonl"
     path.write_text(path.read_text().replace(old, new))
+    helpers.sign(copy)
     with pytest.raises(UserError, match=message.replace("[", r"\[")):
         auxlearn.ensemble(runs / "b", copy)
 

@@ -17,6 +17,7 @@ from auxlearn.evaluation.labelled import evaluate_labels
 from auxlearn.kinds.choose import KINDS
 from auxlearn.kinds.dependency import spanning_tree
 from auxlearn.results.predictions import write_predictions
+from tests import helpers
 from tests.cli.helpers import call
 from tests.results import examples
 
@@ -308,11 +309,13 @@ def test_other_predictions_than_those_of_the_results_are_refused(runs, tmp_path)
         path = folder / "predictions" / "test.jsonl"
         lines = path.read_text().splitlines(keepends=True)
         write_text(path, "".join(lines[:-1]))
+        helpers.sign(folder)
         for command in (["compare", folder], ["ensemble", folder, runs[name][0]]):
             done = call(*command)
             assert done.exit_code == 2
             assert "are not those that results.json describes" in done.output
         write_text(path, "".join(lines).replace('"label": ', '"label": "x", "lable": ', 1))
+        helpers.sign(folder)
         done = call("compare", folder)
         assert done.exit_code == 2
         assert f"line 1 holds no label of {name}" in done.output

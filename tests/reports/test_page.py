@@ -11,18 +11,22 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import auxlearn
+from auxlearn import RunConfig, load_dataset
 from auxlearn.comparison.compare import example_intervals
 from auxlearn.comparison.plots import print_style
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.locks import is_held
 from auxlearn.reports.page import FILE, collect, report, title_of
+from auxlearn.reports.texts import DataReader
 from auxlearn.results.plots import inline_svg, new_figure
+from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
 from tests.reports import runs
@@ -392,8 +396,19 @@ def test_twenty_runs_fit_into_three_megabytes(place, tmp_path):
             for kind in ("train", "eval")
         ]
         (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
+        RunResults.load(run).save(run)
         folders.append(run)
     assert report(*folders, output=tmp_path / "page.html").stat().st_size < 3e6
+
+
+def test_the_data_of_every_fold_are_read(place):
+    reader = DataReader()
+    for fold in ("1/2", "2/2"):
+        fingerprint = load_dataset(place / "data", fold=fold).fingerprint
+        results = SimpleNamespace(dataset=SimpleNamespace(fingerprint=fingerprint))
+        config = RunConfig(dataset=str(place / "data"), fold=fold)
+        found, notes = reader.read(SimpleNamespace(config=config, results=results))
+        assert (found.dataset.fingerprint, notes) == (fingerprint, [])
 
 
 def spoil(folder: Path, name: str, content: str = "{") -> Path:
@@ -411,7 +426,7 @@ def spoil(folder: Path, name: str, content: str = "{") -> Path:
         (lambda p, t: [spoil(t / "run", "metrics.jsonl", "1\n")], r"metrics\.jsonl is damaged"),
         (
             lambda p, t: [spoil(t / "run", "predictions/test.jsonl", "{}\n")],
-            "line 1 holds no label",
+            r"predictions/test\.jsonl is damaged \(its checksum differs\)",
         ),
         (lambda p, t: [spoil(t / "run", "config.yaml", "a: b")], "unknown key 'a'"),
         (lambda p, t: [p / "plain", "--output", t / "run"], "is a folder"),
