@@ -76,8 +76,9 @@ def scoring(found: dict[str, Any]) -> Iterable[str]:
     rows = []
     for name, result in found["contestants"].items():
         close = [f"{result[key]:.{digits}f}" if key in result else "" for key, digits in _CLOSE]
-        rows.append([name, f"{result['median']:.2f}", f"{result['speed-up']:.2f}", *close])
-    head = ("", "seconds", "speed-up", "Spearman", "mean difference of P", "largest")
+        tokens = str(result.get("tokens", found["tokens"]))
+        rows.append([name, tokens, f"{result['median']:.2f}", f"{result['speed-up']:.2f}", *close])
+    head = ("", "tokens", "seconds", "speed-up", "Spearman", "mean difference of P", "largest")
     yield table(head, rows)
     rates = found["matrix products per second"]
     shares = found["share of the limit"]
