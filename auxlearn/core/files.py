@@ -173,7 +173,7 @@ def _to_json(value: Any, indent: str = "") -> str:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file."""
     try:
-        with open(path, encoding="utf-8", opener=_regular) as file:
+        with open(path, encoding="utf-8", opener=regular) as file:
             return json.load(file)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
