@@ -390,6 +390,12 @@ def ranked(
     )
     heads = [f"{name} ({draws})" for name, draws in settings.items()]
     yield table(["strategy", "rank", "by setting", *heads, "minus random", "p"], lines)
+    names = [name for name in scores if name != "single task"]
+    together = {
+        s: [fmean(x) for x in zip(*(scores[n][s] for n in names), strict=True)] for s in single
+    }
+    mean = said(*against(together, single))
+    yield f"The mean of all {len(names)} strategies is {mean} points from the single task."
     for one, what in ((blocks, "draws"), (ranks, "settings")):
         if not math.isnan(one.p_friedman):
             yield (

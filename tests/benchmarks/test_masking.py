@@ -63,6 +63,7 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     # Gains over the single task by setting; over random masking, which has 60, in all draws.
     assert rows[1][1:] == ["1.0", "1.0", "+30.0", "+30.0", "+20.0 ± 0.0", "0.00 |"]
     assert rows[4][1:5] == ["4.0", "4.0", "50.0", "50.0"]
+    assert "The mean of all 3 strategies is +20.0 ± 0.0 points from the single task." in text
     assert "Friedman's test over 2 settings" in text
     assert "Friedman's test over 2 draws" in text
     assert (tmp_path / "ranks_share.png").is_file()
