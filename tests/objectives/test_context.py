@@ -196,8 +196,8 @@ def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, t
     encoders = []
     real = TrainingLoop.__init__
 
-    def keep(loop, *arguments):
-        real(loop, *arguments)
+    def keep(loop, *arguments, **named):
+        real(loop, *arguments, **named)
         encoders.append(loop.training_step.encoder)
 
     monkeypatch.setattr(TrainingLoop, "__init__", keep)

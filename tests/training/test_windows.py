@@ -373,7 +373,8 @@ def test_other_kinds_of_labels_take_windows(start, tmp_path, kind):
         read = (np.abs(outputs[0]).max(1) < 29).sum()  # the others are cut off
         assert read > 2 * LENGTH - 2 - STRIDE - 4
     else:
-        cut = start(f"{kind}-head", dataset=tmp_path, text_window="head")
+        usual = {one: auxlearn.RunConfig.model_fields[one].default for one in SETTINGS}
+        cut = start(f"{kind}-head", dataset=tmp_path, **usual)
         assert cut.evaluations["test"].loss != results.evaluations["test"].loss
 
 
