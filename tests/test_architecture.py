@@ -141,9 +141,9 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3300,
+    "core": 3320,
     "kinds": 2250,
-    "data": 4085,
+    "data": 4110,
     "encoders": 1840,
     "scoring": 780,
     "objectives": 1120,

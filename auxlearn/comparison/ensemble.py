@@ -27,7 +27,7 @@ from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
-from auxlearn.evaluation.finished import check_pairs, mapped_set, name_sets, read_evaluated
+from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import (
     check_table_file,
     label_columns,
@@ -351,9 +351,6 @@ def _of_models(
 ) -> Ensemble:
     """Average the probabilities that the models of the runs compute."""
     examples, _ = read_evaluated(dataset, split, config, None)
-    kind = kind_of(next(iter(runs.values())).config.get("kind"))
-    if kind is not CLASSIFICATION:
-        return _of_outputs(runs, examples, kind)
     name = "data" if in_memory(dataset) else next(iter(name_sets([dataset], split)))
     source = OODSource(
         dataset=str(dataset) if not in_memory(dataset) else name,
@@ -361,6 +358,10 @@ def _of_models(
         split=split,
         unknown_labels=config.unknown_labels,
     )
+    kind = kind_of(next(iter(runs.values())).config.get("kind"))
+    if kind is not CLASSIFICATION:
+        first = next(iter(runs.values()))  # of the same labels as the others
+        return _of_outputs(runs, mapped_set(first, source, examples).split, kind)
     members = {}
 
     from auxlearn.evaluation.classifier import Classifier
@@ -388,8 +389,7 @@ def _of_outputs(runs: Mapping[Path, RunResults], examples: Split, kind: Kind) ->
 
     members: dict[Path, list[np.ndarray]] = {}
     scores = {}
-    for run, results in runs.items():
-        check_pairs(results, examples, examples.name)
+    for run in runs:
         classifier = Classifier.of_run(run)
         names = classifier.label_names
         labels = to_model_labels(examples, names)

@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from auxlearn.comparison.runs import NamedRuns, Setting, named_runs, without_fold
-from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
+from auxlearn.core.errors import ConfigError, SweepError, did_you_mean, shorten
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.sweep_file import FOLD
 
@@ -95,6 +95,9 @@ def methods_of(named: NamedRuns) -> Methods:
     }
     if not settings:
         reason = f" ({named.notes[0]})" if named.notes else ""
+        if errors := [run.error for run in named.runs if run.error]:
+            count = f"{len(errors)} of {len(named.runs)} trials have failed"
+            reason = f" ({count}, the first by: {shorten(errors[0], 200)})"
         raise SweepError(f"no run here has finished: there is nothing to compare{reason}")
     return settings
 
@@ -124,7 +127,12 @@ def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods
     """Return methods and data sets with new names."""
     used = {method.name for methods in found.values() for method in methods}
     used |= {label for setting in found for axis, label in setting if axis not in _FIXED}
-    names = dict(given if isinstance(given, Mapping) else (_divided(one, used) for one in given))
+    pairs = list(
+        given.items() if isinstance(given, Mapping) else (_divided(o, used) for o in given)
+    )
+    names = dict(pairs)
+    if twice := next((old for old, new in pairs if names[old] != new), None):
+        raise ConfigError(f"'{twice}' is given two new names by --name: give it one")
     for name in names:
         if name not in used:
             raise ConfigError(
@@ -134,8 +142,7 @@ def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods
     for setting, methods in found.items():
         new = [replace(one, name=names.get(one.name, one.name)) for one in methods]
         given = [one.name for one in new]
-        twice = next((name for name in given if given.count(name) > 1), None)
-        if twice:
+        if twice := next((name for name in given if given.count(name) > 1), None):
             raise SweepError(f"two methods would be named '{twice}': choose another --name")
         key: Any = tuple(
             (axis, names.get(label, label) if axis not in _FIXED else label)

@@ -201,15 +201,21 @@ def differences(name: str, own: Any, other: Any) -> list[str]:
     ['weights.fixed.alpha 0.3, not 0.4']
     >>> differences("aux", [{"l3mask": {}}], [])
     ['aux l3mask, not none']
+    >>> differences("ood", [{"name": "a"}, {"name": "b"}], [{"name": "a"}])
+    ['ood a+b, not a']
     """
     if own == other:
         return []
     if isinstance(own, dict) and isinstance(other, dict) and own.keys() == other.keys():
         return [one for key in own for one in differences(f"{name}.{key}", own[key], other[key])]
-    if isinstance(own, list) and isinstance(other, list) and len(own) == len(other) == 1:
-        return differences(name, own[0], other[0])
+    lists = isinstance(own, list) and isinstance(other, list) and len(own) == len(other)
+    if lists and (len(own) == 1 or all(isinstance(one, dict) for one in (*own, *other))):
+        pairs = zip(own, other, strict=True)
+        return [found for one, two in pairs for found in differences(name, one, two)]
 
     def shown(value: Any) -> str:
+        if isinstance(value, dict) and "name" in value:
+            return shorten(str(value["name"]))
         if isinstance(value, dict | list):
             return "+".join(map(shown, value)) or "none"
         return "none" if value is None else shorten(str(value))

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from auxlearn.core.errors import ConfigError, did_you_mean, named_fault
+from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_fault
 from auxlearn.core.files import content_digest
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
@@ -56,6 +56,12 @@ class Registry:
             )
 
         def decorate(cls: type) -> type:
+            if not isinstance(cls, type):
+                base = _INTERFACE.get(self.kind, ("a base class", ()))[0]
+                raise ConfigError(
+                    f"{self.kind} '{name}' is {describe(cls)}: put the decorator above a class "
+                    f"that is derived from {base} of auxlearn.plugins"
+                )
             known = self._registered.get(name)
             owner = self._builtin.get(name, cls.__module__)
             same = known is None or _origin(known) == _origin(cls)
@@ -65,8 +71,8 @@ class Registry:
                     f"{self.kind} '{name}' of {cls.__module__} is taken by {other}: "
                     "choose another name"
                 )
-            self._registered[name] = cls
             self._code[name] = {} if name in self._builtin else _code_of(cls)
+            self._registered[name] = cls
             cls.name = name  # type: ignore[attr-defined]
             return cls
 

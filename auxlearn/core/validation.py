@@ -117,6 +117,8 @@ def _message(fault: Any) -> str:
     # What users write is a list, in YAML and in the shell.
     if fault["type"] == "tuple_type":
         return "Input should be a list, such as [a, b]"
+    if fault["type"] == "missing" and fault["loc"] and isinstance(fault["loc"][-1], int):
+        return f"the list is too short: add value {fault['loc'][-1] + 1}"
     return str(fault["msg"]).removeprefix("Value error, ")
 
 

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
-from auxlearn.core.files import read_file, user_path
+from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import (
     FORMATS,
     HALF_A_PAIR,
-    LARGEST_FILE,
     as_json,
     is_encodable,
+    read_lines,
     read_table,
     text_lines,
 )
@@ -47,9 +47,10 @@ def check_distinct(columns: Columns) -> None:
     names = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
     for (role, name), (other, same) in itertools.combinations(names.items(), 2):
         if name == same:
+            roles = [one.replace("_", "-") for one in (role, other)]
             raise DataError(
-                f"column '{shorten(name)}' is that of the {role} and of the {other}: name another "
-                f"one for either (--{role}-column, --{other}-column)".replace("_", "-")
+                f"column '{shorten(name)}' is that of the {roles[0]} and of the {roles[1]}: name "
+                f"another one for either (--{roles[0]}-column, --{roles[1]}-column)"
             )
 
 
@@ -308,7 +309,7 @@ def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = Fal
             "--text-column out"
         )
     else:
-        lines = text_lines(read_file(path, LARGEST_FILE, DataError), str(path))
+        lines = text_lines(read_lines(path), str(path))
     texts = tuple(line for line in lines if not is_blank(line))
     if not texts:
         raise DataError(f"corpus file {path} contains no text")

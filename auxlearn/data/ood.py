@@ -51,6 +51,8 @@ def map_labels(
     """
     mapping = mapping or {}
     count = unknown_labels == "count"
+    if foreign := [name for name in mapping if name not in model]:
+        raise _no_match(where, found, model, foreign, ())
     if all(name.casefold() == target.casefold() for name, target in mapping.items()):
         positions = {name.casefold(): number for number, name in enumerate(model)}
         unknown = [name for name in found if name.casefold() not in positions]
@@ -61,12 +63,11 @@ def map_labels(
             return LabelMap(names, tuple(range(len(model))), matched, len(model))
     by_name = {name.casefold(): name for name in found}
     targets = [by_name.get(mapping.get(name, name).casefold()) for name in model]
-    foreign = [name for name in mapping if name not in model]
     unmatched = [name for name, target in zip(model, targets, strict=True) if target is None]
     unreached = [name for name in found if name not in targets]
-    if foreign or unmatched or (unreached and not count):
+    if unmatched or (unreached and not count):
         counts = "; 'unknown_labels: count' counts unknown labels as wrong"
-        raise _no_match(where, found, model, foreign, unmatched or unreached, counts)
+        raise _no_match(where, found, model, (), unmatched or unreached, counts)
     names = (*(name for name in found if name not in unreached), *unreached)
     number = {name: index for index, name in enumerate(names)}
     return LabelMap(
@@ -128,6 +129,18 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
     return replace(split, labels=labels, label_names=tuple(model))
 
 
+def match_labels(model: Sequence[str], split: Split, source: OODSource) -> tuple[Split, LabelMap]:
+    """Return a split of any kind, and the map of its labels and those of a model."""
+    if split.kind is CLASSIFICATION:
+        return split, map_labels(
+            model, split.label_names, source.labels, source.name, source.unknown_labels
+        )
+    numbers = tuple(range(len(model)))
+    return with_labels_of(model, split, source), LabelMap(
+        tuple(model), numbers, numbers, len(model)
+    )
+
+
 def load_ood_set(
     source: OODSource, dataset: str, label_names: Sequence[str], kind: Kind = CLASSIFICATION
 ) -> OODSet:
@@ -146,13 +159,7 @@ def load_ood_set(
                 f"'{source.name}' has no column '{shorten(column)}' to make subsets by: it has "
                 f"{some_of(split.meta) or 'none beside text and label'}"
             )
-    if kind is CLASSIFICATION:
-        labels = map_labels(
-            label_names, split.label_names, source.labels, source.name, source.unknown_labels
-        )
-    else:
-        split, numbers = with_labels_of(label_names, split, source), tuple(range(len(label_names)))
-        labels = LabelMap(tuple(label_names), numbers, numbers, len(label_names))
+    split, labels = match_labels(label_names, split, source)
     if source.subsets is None:
         source = source.model_copy(update={"subsets": card_subsets(source, split)})
     partner = None

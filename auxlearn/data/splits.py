@@ -36,9 +36,13 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
             f"the share to hold out of '{split.name}' must lie between 0 and 1: {share}"
         )
     labels = split.kind.strata(split.labels) if split.labels else (0,) * len(split)
-    held = set(choose_held_out(labels, text_keys(split), share, seed))
+    keys = text_keys(split)
+    held = set(choose_held_out(labels, keys, share, seed))
     if not held:
-        raise DataError(f"split '{split.name}' is too small to hold anything out: add examples")
+        raise DataError(
+            f"split '{split.name}' is too small to hold anything out (different texts: "
+            f"{len(set(keys))}): add examples"
+        )
     rest = [index for index in range(len(split)) if index not in held]
     return split.select(rest), split.select(sorted(held), name=name)
 

@@ -325,6 +325,15 @@ def _decoded(content: bytes, where: str) -> str:
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
 
 
+def read_lines(path: Path) -> bytes:
+    """Return the content of a file that is read line by line; a JSON document has no such lines."""
+    if path.suffix.lower() == ".json":
+        raise DataError(
+            f"{path}: a table in JSON has one object on each line and the suffix .jsonl: save it so"
+        )
+    return read_file(path, LARGEST_FILE, DataError)
+
+
 def text_lines(content: bytes, where: str) -> list[str]:
     """Return the lines of a text, which end at a line feed, with or without a carriage return;
     other characters that some programs break lines at, such as U+2028, are part of a line.

@@ -15,7 +15,7 @@ from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
-from auxlearn.data.ood import OODSet, card_subsets, map_labels, with_cards
+from auxlearn.data.ood import OODSet, card_subsets, match_labels, with_cards
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
@@ -92,7 +92,7 @@ def evaluate(
         require(kind, "decision argmax")
     targets = None
     if labels is not None:
-        given["labels"], targets = _label_maps(labels, single=kind is CLASSIFICATION)
+        given["labels"], targets = _label_maps(labels)
     update = {name: value for name, value in given.items() if value is not None}
     config = config.model_copy(update=update)
     if not any(map(in_memory, sets.values())):
@@ -100,15 +100,12 @@ def evaluate(
     read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
     trained = RunResults.load(folder)
     mapped: dict[str, OODSet] = {}
+    if foreign := sorted(labels_as_texts(labels or {}).keys() - set(trained.dataset.label_names)):
+        raise DataError(
+            f"labels: the map names {some_of(foreign)}, which the model does not know: "
+            + did_you_mean(foreign[0], trained.dataset.label_names)
+        )
     for name, (evaluated, _) in read.items():
-        if kind is not CLASSIFICATION:
-            check_pairs(trained, evaluated, name)
-            if foreign := sorted(config.labels.keys() - set(trained.dataset.label_names)):
-                raise DataError(
-                    f"labels: the map names {some_of(foreign)}, which the model does not know: "
-                    + did_you_mean(foreign[0], trained.dataset.label_names)
-                )
-            continue
         source = OODSource(
             dataset=str(sets[name]) if not in_memory(sets[name]) else name,
             name=name,
@@ -125,9 +122,9 @@ def evaluate(
     found = Evaluations(
         {
             name: classifier.evaluate(mapped[name], train, _majority(trained))
-            if name in mapped
-            else classifier.evaluate_labels(evaluated, train)
-            for name, (evaluated, train) in read.items()
+            if kind is CLASSIFICATION
+            else classifier.evaluate_labels(mapped[name].split, train)
+            for name, (_, train) in read.items()
         }
     )
     if output is not None:
@@ -163,11 +160,8 @@ def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODS
     classes = trained.dataset.label_names
     source = with_cards(source, trained.dataset.name, classes)
     source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
-    label_map = map_labels(
-        classes, evaluated.label_names, source.labels, source.name, source.unknown_labels
-    )
     check_pairs(trained, evaluated, source.name)
-    return OODSet(source, evaluated, label_map)
+    return OODSet(source, *match_labels(classes, evaluated, source))
 
 
 class _EvaluatedColumns(Columns):
@@ -212,19 +206,16 @@ def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
 
 
 def _label_maps(
-    labels: Mapping[str, Any], single: bool
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str] | None]:
-    """Return the labels that are read as one class, and the label of every other class.
-
-    Of labels that are no ``single`` classes, all are read so.
-    """
+    labels: Mapping[str, Any],
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the labels that are read as one class, and the label of every other class."""
     found = labels_as_texts(labels)
-    alone = {name: given[0] for name, given in found.items() if single and len(given) == 1}
+    alone = {name: given[0] for name, given in found.items() if len(given) == 1}
     try:
         joined = each_label_once({n: given for n, given in found.items() if n not in alone})
     except ValueError as error:
         raise DataError(f"labels: {error}") from None
-    return joined, alone if single else None
+    return joined, alone
 
 
 def _majority(results: RunResults) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
-from auxlearn.core.files import expand, read_file, user_path
+from auxlearn.core.files import expand, user_path
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
@@ -21,8 +21,8 @@ from auxlearn.data.examples import check_distinct, read_corpus, text_values
 from auxlearn.data.memory import read_memory_table
 from auxlearn.data.tables import (
     FORMATS,
-    LARGEST_FILE,
     READ_FORMATS,
+    read_lines,
     read_table,
     text_lines,
     without_repeated_keys,
@@ -117,7 +117,7 @@ def read_texts_file(path: Path) -> tuple[Table, bool]:
     path = user_path(path, DataError)
     if path.suffix.lower() in READ_FORMATS:
         return read_table(path), True
-    return read_texts(read_file(path, LARGEST_FILE, DataError), str(path)), False
+    return read_texts(read_lines(path), str(path)), False
 
 
 def read_texts(content: bytes, where: str) -> Table:

@@ -15,8 +15,10 @@ from auxlearn.comparison.compare import compare
 from auxlearn.comparison.methods import runs_of_method
 from auxlearn.comparison.runs import named_runs, run_names
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import UserError
+from auxlearn.core.errors import SweepError, UserError
 from auxlearn.core.files import write_checked_json
+from auxlearn.sweeps.jobs import Outcome
+from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.comparison.conftest import METHODS, right_by_method
 
 
@@ -66,6 +68,24 @@ def test_hyper_parameters_are_chosen_on_dev_and_the_choice_is_reported(make_swee
     assert "STL: learning_rate 0.001 (chosen on dev)" in text
     assert "read for the chosen value only" in text
     assert "is unfinished: the choice of learning_rate on dev may still change" in text
+
+
+def test_a_sweep_of_failures_says_so(make_sweep):
+    """Also where a choice on dev is open because of them."""
+    folder = make_sweep(
+        lambda trial: None, grid={"learning_rate": [1, 2]}, select={"over": ["learning_rate"]}
+    )
+    sweep = folder.read_sweep()
+    for trial in plan_trials(sweep, expand_cells(sweep)):
+        folder.save_failure(trial, Outcome(trial.digest, "error", "no such column"))
+    with pytest.raises(SweepError, match=r"10 of 10 trials have failed, the first by: no such col"):
+        compare(folder.path)
+
+
+def test_a_name_has_one_new_name(make_sweep):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
+    with pytest.raises(UserError, match="'STL' is given two new names"):
+        compare(folder.path, names=["STL=a", "STL=b"])
 
 
 def test_data_sets_are_columns_and_sweeps_are_joined(make_sweep):

@@ -170,6 +170,13 @@ def test_a_value_in_place_of_a_list_is_told_what_a_list_is(given):
     )
 
 
+def test_a_list_that_is_too_short_is_told_what_is_missing():
+    config = RunConfig(aux="random_mlm", weights={"meta": {"shares": [0.2, 0.6]}})
+    with pytest.raises(ConfigError) as caught:
+        config.resolved()
+    assert str(caught.value) == "meta: shares.2: the list is too short: add value 3"
+
+
 def test_unknown_plug_ins_get_a_suggestion():
     with pytest.raises(ConfigError) as caught:
         RunConfig(aux="l3msk", weights="meat").resolved()

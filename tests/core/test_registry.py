@@ -54,6 +54,16 @@ def test_a_name_belongs_to_one_class(tasks):
     assert tasks.get("mine") is Mine
 
 
+def test_only_classes_are_registered(tasks):
+    with pytest.raises(ConfigError, match=r"task 'mine' is <function .*above a class that is deri"):
+
+        @tasks.register("mine")
+        def mine():
+            pass
+
+    assert "mine" not in tasks.names()
+
+
 def test_the_same_class_may_be_registered_twice(tasks):
     def define():
         @tasks.register("mine")

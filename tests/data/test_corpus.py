@@ -44,3 +44,11 @@ def test_lines_are_those_that_predict_reads(tmp_path):
     path.write_bytes(b"one\n\xff\n")
     with pytest.raises(DataError, match=r"more\.txt:2: not UTF-8"):
         read_corpus(path)
+
+
+@pytest.mark.parametrize("read", [read_corpus, read_texts_file])
+def test_a_document_in_json_is_not_read_by_its_lines(read, tmp_path):
+    path = tmp_path / "more.json"
+    path.write_text('[{"text": "one"}, {"text": "two"}]')
+    with pytest.raises(DataError, match=r"one object on each line and the suffix \.jsonl"):
+        read(path)

@@ -55,6 +55,7 @@ def test_several_classes_may_map_to_one_label():
         (("a", "b"), ("x", "y"), None, "no counterpart for a, b"),
         (("a", "b"), ("a", "b", "c"), {"a": "a"}, "no counterpart for c"),
         (("a", "b"), ("a", "b"), {"z": "a"}, "the map names z, which the model does not know"),
+        (("a", "b"), ("a", "b"), {"z": "z"}, "the map names z, which the model does not know"),
         (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "no counterpart for b"),
     ],
 )

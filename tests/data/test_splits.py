@@ -31,6 +31,11 @@ def test_the_held_out_share_is_stratified():
     assert (rest.name, dev.name) == ("train", "dev")
 
 
+def test_a_split_of_one_text_says_so():
+    with pytest.raises(DataError, match=r"too small to hold .* out \(different texts: 1\)"):
+        hold_out(make_split([("Same text.", 0), ("same text", 1)] * 10), 0.1, seed=0)
+
+
 def test_no_example_is_lost_duplicated_or_reordered():
     rest, dev = hold_out(UNEVEN, 0.3, seed=5, name="meta")
     assert dev.name == "meta"

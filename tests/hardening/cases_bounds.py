@@ -162,6 +162,7 @@ CASES: list[Case] = [
         )
         for names in (
             ("--text-column", "label"),
+            ("--text-column", "text_pair"),
             ("--text-pair-column", "text"),
             ("--text-pair-column", "label"),
             ("--label-column", "text"),

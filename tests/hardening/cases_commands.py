@@ -151,6 +151,11 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"is not a regular",
         pipe("f"),
     ),
+    "predict: a document in JSON": (
+        "predict run --file f.json",
+        r"one object on each line and the suffix .jsonl",
+        beside_a_run(writes("f.json", '[{"text": "a"}]')),
+    ),
     "pretrain: corpus of nothing": (
         "pretrain --encoder tiny --corpus f --output o",
         r"contains no text",

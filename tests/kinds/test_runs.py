@@ -622,6 +622,27 @@ def test_a_map_of_a_label_that_the_model_does_not_know_is_refused(kind, finished
         auxlearn.evaluate(finished[kind], folders / kind, labels={"nosuch": ["other"]})
 
 
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_a_set_is_read_afterwards_as_out_of_distribution(kind, finished, folders):
+    """Labels are matched ignoring case, and by a map, which is not ignored if nothing fits it."""
+    run, given = finished[kind], elsewhere(folders, kind)
+    (found,) = auxlearn.evaluate(run, given["dataset"], labels=given["labels"]).values()
+    assert found.all == run.evaluations["elsewhere"].all
+    name = next(iter(given["labels"]))
+    with pytest.raises(UserError, match=f"'{kind}' has the labels .*no counterpart for {name}"):
+        auxlearn.evaluate(run, folders / kind, labels={name: "other"})
+
+
+def test_an_ensemble_matches_labels_ignoring_case(finished, tmp_path):
+    run = finished["multi_label"].folder
+    copy = shutil.copytree(run, tmp_path / "copy")
+    found = [
+        auxlearn.ensemble(run, copy, dataset={"text": ["John and Paris"], "label": [labels]})
+        for labels in (["John", "Paris"], ["JOHN", "paris"])
+    ]
+    assert found[0].scores == found[1].scores
+
+
 def test_a_column_of_splits_is_refused_for_files(finished, folders):
     with pytest.raises(UserError, match="split_column is for a data set in memory"):
         auxlearn.evaluate(finished["regression"], folders / "regression", split_column="fold")
