@@ -35,7 +35,7 @@ Draws = Mapping[int, Draw]
 def page(summaries: Sequence[Summary]) -> list[str]:
     """Return the paragraphs and tables of the page."""
     texts = []
-    for encoder in dict.fromkeys(one.encoder for one in summaries):
+    for encoder in sorted({one.encoder for one in summaries}, key=lambda name: name != "tiny"):
         settings = by_draw(summaries, encoder, NEEDED)
         scored = {name: rest for name, draws in settings.items() if (rest := _scored(draws))}
         if scored:
