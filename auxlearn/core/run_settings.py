@@ -36,7 +36,7 @@ _SINGLE = (str, dict, os.PathLike)
 
 
 class _Source(Described):
-    dataset: str = setting("pydocs", "setting")
+    dataset: PathText = setting("pydocs", "setting")
     """Data set: folder, name of a data-set card, or Hugging Face hub id."""
 
 
@@ -98,7 +98,7 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
 class ModelSettings(Described):
     """What is trained."""
 
-    encoder: str = setting("tiny", "setting")
+    encoder: PathText = setting("tiny", "setting")
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
     init_from: PathText | None = None

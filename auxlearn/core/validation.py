@@ -136,7 +136,7 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
     lines: list[str] = []
     faults = _together(error.errors())
     for fault in faults[:FAULTS]:
-        key = shorten(".".join(str(part) for part in fault["loc"])) or "settings"
+        key = shorten(".".join(str(part) for part in fault["loc"]))
         if fault["type"] == "extra_forbidden":
             hint = did_you_mean(shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"]))
             if lines and not hint.startswith("did you mean"):
@@ -149,7 +149,8 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
                 if fault["loc"] == () or fault["type"] == "missing"
                 else f", got {describe(fault['input'])}"
             )
-            lines.append(f"{where}: {key}: {message}{given}")
+            place = ": ".join(part for part in (where, key) if part)
+            lines.append(f"{place}: {message}{given}")
     if len(faults) > FAULTS:
         lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
     return ConfigError("\n".join(lines))

@@ -170,6 +170,23 @@ def test_a_value_in_place_of_a_list_is_told_what_a_list_is(given):
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"encoder": ""}, "settings: encoder: a path is needed, not an empty text, got ''"),
+        ({"dataset": ""}, "settings: dataset: a path is needed, not an empty text, got ''"),
+        (
+            {"lora_rank": 2, "freeze": "body"},
+            "settings: lora_rank: the body is kept as pretrained then: leave freeze out",
+        ),
+    ],
+)
+def test_a_line_names_the_setting_once(given, line):
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, **given)
+    assert str(caught.value) == line
+
+
 def test_a_list_that_is_too_short_is_told_what_is_missing():
     config = RunConfig(aux="random_mlm", weights={"meta": {"shares": [0.2, 0.6]}})
     with pytest.raises(ConfigError) as caught:
