@@ -56,7 +56,7 @@ class MultiLabel(Kind):
         return tuple(dict.fromkeys(classes.get(name, name) for name in label))
 
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(sorted(index[name] for name in label))
+        return tuple(sorted({index[name] for name in label}))
 
     def written(self, label: Sequence[int], names: Names) -> list[str]:
         return [names[number] for number in label]

@@ -10,8 +10,10 @@ import pytest
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.settings import OODSource
+from auxlearn.data.dataset import Split
 from auxlearn.data.load import card_names, find_card, load_dataset
-from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels
+from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, with_labels_of
+from auxlearn.kinds.choose import kind_of
 
 NLI = ("entailment", "neutral", "contradiction")
 TO_HANS = {"neutral": "non-entailment", "contradiction": "non-entailment"}
@@ -46,6 +48,13 @@ def test_several_classes_may_map_to_one_label():
     assert found.label_names == ("entailment", "non-entailment")
     assert found.targets == (0, 1, 1)
     assert found.labels == (0, 1)
+
+
+def test_two_spellings_of_a_label_are_one_label_of_an_example():
+    labels, names = ((0, 1), (1,)), ("X", "x")
+    split = Split("test", ("one", "two"), labels, names, kind=kind_of("multi_label"))
+    found = with_labels_of(("x", "y"), split, OODSource(dataset="d", name="d"))
+    assert found.labels == ((0,), (0,))
 
 
 @pytest.mark.parametrize(
