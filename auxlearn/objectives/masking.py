@@ -147,9 +147,10 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
     The token of the k-th highest probability gets the k-th lowest; tokens of equal probability
     share the mean of what falls to them.
 
-    >>> given = torch.tensor([[0.0, 0.1, 0.1, 0.4]], dtype=torch.float64)
-    >>> [[round(p, 2) for p in mirrored(given, given > 0)[0].tolist()]]
-    [[0.0, 0.25, 0.25, 0.1]]
+    Examples:
+        >>> given = torch.tensor([[0.0, 0.1, 0.1, 0.4]], dtype=torch.float64)
+        >>> [[round(p, 2) for p in mirrored(given, given > 0)[0].tolist()]]
+        [[0.0, 0.25, 0.25, 0.1]]
     """
     found = torch.zeros_like(probabilities)
     for row, (values, here) in enumerate(zip(probabilities, maskable, strict=True)):

@@ -26,9 +26,10 @@ def tf_icf(own: Tensor, background: Tensor) -> Tensor:
     the texts of the task and :math:`m_v` in the background, :math:`N` and :math:`M` in all. A type
     that is as frequent everywhere has 0.
 
-    >>> own, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])
-    >>> [round(value, 4) for value in tf_icf(own, background).tolist()]
-    [0.6931, 0.0, 0.0]
+    Examples:
+        >>> own, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])
+        >>> [round(value, 4) for value in tf_icf(own, background).tolist()]
+        [0.6931, 0.0, 0.0]
     """
     share = own / own.sum().clamp(min=1)
     everywhere = (own + background) / (own + background).sum().clamp(min=1)

@@ -61,8 +61,9 @@ class PartOfSpeech(ScoredMasking):
 def weight_of(tag: str, weights: dict[str, float]) -> float:
     """Return the weight of the longest beginning of a tag.
 
-    >>> [weight_of(tag, {"NN": 1, "NNP": 3, "": 0.5}) for tag in ("NNS", "NNPS", "DT")]
-    [1, 3, 0.5]
+    Examples:
+        >>> [weight_of(tag, {"NN": 1, "NNP": 3, "": 0.5}) for tag in ("NNS", "NNPS", "DT")]
+        [1, 3, 0.5]
     """
     beginnings = (tag[:end] for end in range(len(tag), -1, -1))
     return next((weights[one] for one in beginnings if one in weights), 0.0)
