@@ -77,7 +77,7 @@ WHOLE_RUNS = "`meta` (default: three runs)"
 class Meter(TorchDispatchMode):
     """Counts the bytes of tensors on the meta device within the block.
 
-    What is read from such a tensor is one: a rule that reads its weights or norms goes on.
+    What is read from such a tensor is one: a rule that reads its weights or norms does not stop.
 
     Attributes:
         held: Bytes of the tensors that there are.

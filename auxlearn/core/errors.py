@@ -157,12 +157,14 @@ class Interrupted(UserError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name of these initials, or the one that is most similar to a misspelt one.
+    """Suggest the known names of these initials, or the one most similar to a misspelt one.
 
     >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
     "did you mean 'l3mask'?"
     >>> did_you_mean("--lr", ["--loss", "--learning-rate"])
     "did you mean '--learning-rate'?"
+    >>> did_you_mean("--lr", ["--l3mask-reverse", "--learning-rate"])
+    "did you mean '--l3mask-reverse' or '--learning-rate'?"
     >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
     'known: l3mask, random_mlm'
     >>> did_you_mean("rate", [f"key_{number}" for number in range(90)] + ["learning_rate"])
@@ -174,7 +176,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     near = [one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word]
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     if near:
-        return f"did you mean '{bare[near[0]]}'?"
+        return f"did you mean {' or '.join(repr(bare[one]) for one in near[:3])}?"
     if len(choices) > MOST_LISTED:
         similar = difflib.get_close_matches(word, bare, n=3, cutoff=0)
         listed = ", ".join(bare[one] for one in similar)

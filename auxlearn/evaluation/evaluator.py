@@ -266,7 +266,7 @@ class Evaluator(RunEvaluator):
 def write_classes(
     path: Path, found: Predictions, labels: Sequence[int], label_names: Sequence[str]
 ) -> None:
-    """Write the predictions of classes; with many of them, the probabilities of the likeliest."""
+    """Write the predictions of classes; with many of them, the highest probabilities."""
 
     def numbers() -> Iterator[dict[str, Any]]:
         for classes, row in zip(found.top, found.probabilities, strict=True):

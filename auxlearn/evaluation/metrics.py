@@ -78,7 +78,7 @@ class Predictions:
 
     predicted: np.ndarray  # predicted classes, (examples,)
     of_truth: np.ndarray  # probability of the true class, (examples,)
-    top: np.ndarray  # classes, (examples, kept): all, or of many the likeliest, best first
+    top: np.ndarray  # classes, (examples, kept): all, or of many the most probable, best first
     probabilities: np.ndarray  # their probabilities, (examples, kept)
     mass: np.ndarray  # sums by class over the examples whose label is known, (classes,)
 

@@ -40,7 +40,7 @@ class Dependency(WordKind):
     Dozat & Manning 2017). The loss of a word is minus the logarithm of the probability of its head
     among all words and the root, minus that of its relation given the true head; words whose head
     is cut off by ``max_length`` are left out. The maximum spanning tree with one root is decoded,
-    with the likeliest relation of each of its arcs. UAS and LAS are those of the CoNLL 2018 shared
+    with the most probable relation of each arc. UAS and LAS are those of the CoNLL 2018 shared
     task: the share of all words, punctuation included, with the right head, and with the right head
     and relation, of which the part behind a colon does not count.
     """

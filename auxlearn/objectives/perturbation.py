@@ -70,7 +70,7 @@ def choose_replacements(
     temperature: float | None,
     generator: torch.Generator,
 ) -> Tensor:
-    """Choose allowed tokens by their logits, ``(n,)``: sampled by temperature, or the likeliest."""
+    """Choose allowed tokens by their logits, ``(n,)``: sampled by temperature, or the highest."""
     allowed = upload(allowed, logits.device)
     allowed_logits = logits.detach()[:, allowed]
     if temperature is None:

@@ -72,7 +72,7 @@ class Mistake:
     number: int  # number of the example in the set, from 1
     label: str
     predicted: str
-    probabilities: list[tuple[str, float]]  # of the likeliest labels, best first
+    probabilities: list[tuple[str, float]]  # of the most probable labels, best first
     texts: list[str]  # the text, or the two texts of a pair; empty if they are left out
 
 

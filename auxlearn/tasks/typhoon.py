@@ -1,4 +1,4 @@
-"""Typhoon: tokens that the loss of the primary task depends on, as training goes on."""
+"""Typhoon: tokens that the loss of the primary task depends on, as training proceeds."""
 
 from __future__ import annotations
 
