@@ -205,7 +205,7 @@ def run_settings(
         "precision": options.precision,
         "device": "cpu",
         "cache_dir": str(options.output / "cache"),
-        "eval_steps": -(-setting.train // options.batch_size),
+        "eval_steps": options.eval_epochs * -(-setting.train // options.batch_size),
     }
     found = settings_of(setting, draw, variant, data, base)
     if "aux" in found:

@@ -78,7 +78,6 @@ def read_options() -> argparse.Namespace:
     """Read the command line."""
     parser = options_of("horizon", __doc__, [*FOR_RULES, *FOR_KIND])
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=["grid", "restarts", "rest"])
-    parser.add_argument("--eval-epochs", type=int, default=1, help="epochs between evaluations")
     return parser.parse_args()
 
 
@@ -92,6 +91,7 @@ def options_of(name: str, description: str | None, draws: list[int]) -> argparse
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="settings whose name has it")
     parser.add_argument("--draws", nargs="+", type=int, default=draws)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--eval-epochs", type=int, default=1, help="epochs between evaluations")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--max-length", type=int, default=64)
     parser.add_argument("--learning-rate", type=float)

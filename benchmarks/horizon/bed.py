@@ -26,27 +26,16 @@ Source = Literal["labelled", "corpus", "related", "foreign"]
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, their size, and an auxiliary task.
-
-    Attributes:
-        name: What tables call it.
-        data: Folder of the data set; ``None`` for the built-in one.
-        train: Labelled training examples.
-        aux: Auxiliary tasks by name.
-        reads: What they read.
-        foreign: Folder of the data set whose texts are read, with ``foreign``.
-        metric: What is reported.
-        run: Further settings of its runs.
-    """
+    """Data, their size, and an auxiliary task."""
 
     name: str
-    data: str | None
-    train: int
+    data: str | None  # folder of the data set; None for the built-in one
+    train: int  # labelled training examples
     aux: tuple[str, ...]
     reads: Source = "labelled"
-    foreign: str | None = None
+    foreign: str | None = None  # folder of the data set whose texts are read
     metric: Metric = "accuracy"
-    run: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)  # further settings
 
 
 SETTINGS = (

@@ -18,7 +18,7 @@ from auxlearn.evaluation.paired import (
     log_losses,
     paired_difference,
 )
-from benchmarks.horizon.bed import FOR_KIND
+from benchmarks.horizon.bed import FOR_KIND, SETTINGS
 
 #: Which parameters or predictions of a run are used: those of the best evaluation on dev, of the
 #: last one, the mean of the parameters over the last quarter of the steps, the mean of the
@@ -30,27 +30,17 @@ SCORES = ("calibrated", "log loss", "expected accuracy", "accuracy")
 
 @dataclass(frozen=True)
 class Summary:
-    """A trained run, as far as rules need it.
-
-    Attributes:
-        encoder: Name of the encoder.
-        setting: Name of the setting.
-        draw: Number of the draw.
-        variant: Name of the variant.
-        seconds: Of training.
-        dev: Accuracy on dev by view.
-        test: Accuracy on test by view.
-        gains: By view and score, mean and standard error of the single task's loss minus this
-            run's on dev; empty for the single task itself.
-    """
+    """A trained run, as far as rules need it."""
 
     encoder: str
     setting: str
     draw: int
     variant: str
-    seconds: float
-    dev: Mapping[str, float]
+    seconds: float  # of training
+    dev: Mapping[str, float]  # accuracy by view
     test: Mapping[str, float]
+    #: By view and score, mean and standard error of the single task's loss minus this run's on dev;
+    #: empty for the single task itself.
     gains: Mapping[str, Mapping[str, Sequence[float]]]
 
 
@@ -163,11 +153,22 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
 def by_draw(
     summaries: Sequence[Summary], encoder: str, needed: Sequence[str]
 ) -> dict[str, dict[int, Draw]]:
-    """Return the draws that have all the variants that are needed, by setting."""
+    """Return the draws that have all the variants that are needed, by setting.
+
+    Settings of the same labelled examples share the runs of the single task.
+    """
     found: dict[str, dict[int, dict[str, Summary]]] = {}
+    labelled = {setting.name: (setting.data, setting.train) for setting in SETTINGS}
     for one in summaries:
         if one.encoder == encoder:
             found.setdefault(one.setting, {}).setdefault(one.draw, {})[one.variant] = one
+    for setting, draws in found.items():
+        for other in (n for n in found if labelled.get(n, n) == labelled.get(setting, setting)):
+            for number, draw in draws.items():
+                single = found[other].get(number, {}).items()
+                draw.update(
+                    {n: one for n, one in single if n.startswith("single") and n not in draw}
+                )
     return {
         setting: whole
         for setting, draws in found.items()

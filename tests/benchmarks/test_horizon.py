@@ -1,6 +1,7 @@
 """The benchmark of whole runs: its draws of data, and what rules choose among recorded runs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -140,6 +141,15 @@ def test_restarts_are_the_best_by_dev_of_every_choice():
     }
     assert restarts(draw, "best", 3) == pytest.approx(100 * (0.5 - 0.6))
     assert restarts(draw, "best", 2) == pytest.approx(100 * ((0.7 + 0.5 + 0.5) / 3 - 0.6))
+
+
+def test_settings_of_the_same_labelled_examples_share_restarts():
+    own = replace(summary("single 0", 0.6), setting="pydocs 150, shuffled_labels")
+    same = replace(summary("single 1", 0.5), setting="pydocs 150, random_mlm, corpus")
+    other = replace(summary("single 2", 0.4), setting="pydocs 300, l3mask")
+    draws = by_draw([own, same, other], "tiny", ["single 0"])
+    shared = {0: {"single 0": own, "single 1": same}}
+    assert draws == {own.setting: shared, same.setting: shared}
 
 
 @pytest.mark.parametrize(("spread", "positive"), [(0.001, True), (0.2, False)])

@@ -100,6 +100,7 @@ def test_strategies_are_settings_of_runs(tmp_path, strategy):
         encoder="tiny",
         data=None,
         epochs=2,
+        eval_epochs=2,
         batch_size=16,
         max_length=64,
         learning_rate=None,
@@ -110,6 +111,7 @@ def test_strategies_are_settings_of_runs(tmp_path, strategy):
     given = masking.run_settings(options, bed, 3, strategy, SHARE, Path(tmp_path))
     config = RunConfig(**given).resolved()
     assert config.seed == 3
+    assert config.eval_steps == 2 * -(-bed.train // 16)
     ((_, settings),) = config.model_dump(mode="json")["aux"][0].items()
     assert settings["probability"] == (0.4 if "40%" in strategy else 0.15)
     assert "corpus" in given["aux"][0][STRATEGIES[strategy][0]]
