@@ -25,6 +25,7 @@ from auxlearn.comparison.statistics import cliques
 from auxlearn.core.errors import RunError, printable
 from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import ERRORS, Quantity, sign
+from auxlearn.core.rng import ONE_THREAD
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.plots import colour, line_marker, marker
 
@@ -57,7 +58,7 @@ def print_style() -> Iterator[None]:
     """Apply the style of figures in print within the block."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_STYLE):
+    with ONE_THREAD, mpl.rc_context(_STYLE):
         yield
 
 

@@ -27,7 +27,7 @@ from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_faul
 from auxlearn.core.files import content_digest
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 #: A decorator that registers what follows under a name.
 _DECORATOR = re.compile(r'^@\w+\(\s*"([a-z][a-z0-9_]*)"', re.MULTILINE)
 #: Base class by kind of plug-in, and what every class of the kind has.
@@ -50,9 +50,10 @@ class Registry:
 
     def register(self, name: str) -> Callable[[type], type]:
         """Return a class decorator that registers a class under a name."""
-        if not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{self.kind} name '{name}' is not valid: use lower-case letters, digits and '_'"
+                f"{self.kind} name {describe(name)} is not valid: use lower-case letters, "
+                "digits and '_', 100 at most"
             )
 
         def decorate(cls: type) -> type:

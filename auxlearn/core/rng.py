@@ -10,12 +10,18 @@ results can differ in rounding.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+
+#: Held by the thread that uses what a process has once: torch's generators and defaults, the log
+#: level of transformers, the style of matplotlib.
+ONE_THREAD = threading.RLock()
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
@@ -45,11 +51,12 @@ def seeded(seed: int, *purpose: str | int, device: torch.device | None = None) -
         current = module.current_device()  # initialises CUDA's generators if necessary
         number = current if device.index is None else device.index
         generators.append(module.default_generators[number])
-    states = [generator.get_state() for generator in generators]
-    try:
-        for generator in generators:
-            generator.manual_seed(derive_seed(seed, *purpose))
-        yield
-    finally:
-        for generator, state in zip(generators, states, strict=True):
-            generator.set_state(state)
+    with ONE_THREAD:
+        states = [generator.get_state() for generator in generators]
+        try:
+            for generator in generators:
+                generator.manual_seed(derive_seed(seed, *purpose))
+            yield
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)

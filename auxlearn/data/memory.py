@@ -41,10 +41,8 @@ SPLIT_COLUMN = "split"
 
 WHERE = "data in memory"
 
-_ACCEPTED = (
-    "a DataFrame, a mapping of columns to lists, a list of mappings, a datasets.Dataset, or a "
-    "mapping of splits to these"
-)
+_TABLES = "a DataFrame, a mapping of columns to lists, a list of mappings, or a datasets.Dataset"
+_ACCEPTED = f"{_TABLES}, or a mapping of splits to these"
 
 
 def in_memory(data: Any) -> bool:
@@ -107,7 +105,7 @@ def read_memory_split(
 def read_memory_table(data: Any) -> Table:
     """Read a single table, such as the texts to be classified."""
     if not is_table(data):
-        raise DataError(f"{_of_type(data)} is not a table: give {_ACCEPTED}")
+        raise DataError(f"{of_type(data)} is not a table: give {_TABLES}")
     return _table(data, WHERE, USUAL)
 
 
@@ -134,7 +132,7 @@ def _splits(
     if is_table(data):
         return _divided(_table(data, WHERE, columns), split_column, only), []
     if not isinstance(data, Mapping) or not data:
-        raise DataError(f"{_of_type(data)} is not a data set: give {_ACCEPTED}, or a path")
+        raise DataError(f"{of_type(data)} is not a data set: give {_ACCEPTED}, or a path")
     if split_column is not None:
         raise DataError(
             f"{WHERE} are divided into splits already: leave split_column out, or give one table"
@@ -144,7 +142,7 @@ def _splits(
     for key, part in data.items():
         where = f"split '{shorten(text_of(key))}' of {WHERE}"
         if not is_table(part):
-            raise DataError(f"{where}: {_of_type(part)} is not a table: give {_ACCEPTED}")
+            raise DataError(f"{where}: {of_type(part)} is not a table: give {_TABLES}")
         table = _table(part, where, columns)
         if _from_datasets(part):
             from auxlearn.data.hub import without_incomplete_rows
@@ -257,10 +255,16 @@ def is_table(data: Any) -> bool:
 
 
 def _is_column(values: Any) -> bool:
-    if isinstance(values, list | tuple):
-        return not any(isinstance(value, Mapping) for value in values[:1])
-    # Arrays and Series; a DataFrame has two dimensions.
-    return hasattr(values, "tolist") and getattr(values, "ndim", None) == 1
+    values = as_list(values)
+    return isinstance(values, list | tuple) and not isinstance(next(iter(values), None), Mapping)
+
+
+def as_list(values: Any) -> Any:
+    """Return an array, a Series or a column of ``datasets`` as a list; anything else as it is."""
+    if hasattr(values, "tolist") and getattr(values, "ndim", None) == 1:  # a DataFrame has two
+        return values.tolist()
+    plain = isinstance(values, str | bytes | bytearray | list | tuple)
+    return list(values) if isinstance(values, Sequence) and not plain else values
 
 
 def _is_frame(data: Any) -> bool:
@@ -291,5 +295,6 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _of_type(data: Any) -> str:
+def of_type(data: Any) -> str:
+    """Return how data that are of no use are named in a message."""
     return f"{describe(data)} ({type(data).__name__})"

@@ -35,13 +35,14 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
         raise DataError(
             f"the share to hold out of '{split.name}' must lie between 0 and 1: {share}"
         )
-    labels = split.kind.strata(split.labels) if split.labels else (0,) * len(split)
+    parts = max(1, round(share * len(split)))  # each of them has one that is held out
+    labels = split.kind.strata(split.labels, parts) if split.labels else (0,) * len(split)
     keys = text_keys(split)
     held = set(choose_held_out(labels, keys, share, seed))
     if not held:
         raise DataError(
             f"split '{split.name}' is too small to hold anything out (different texts: "
-            f"{len(set(keys))}): add examples"
+            f"{len(set(keys))}, of each class one at most): add examples, or a split '{name}'"
         )
     rest = [index for index in range(len(split)) if index not in held]
     return split.select(rest), split.select(sorted(held), name=name)

@@ -59,12 +59,14 @@ def write_table(
         file = io.StringIO(newline="")
         delimiter = "\t" if suffix == ".tsv" else ","
         writer = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerow(table.columns)
         for row, values in enumerate(zip(*table.columns.values(), strict=True)):
             cells = [_cell(value, table.place(row)) for value in values]
             if suffix == ".tsv" and any(re.search("[\t\n\r]", cell) for cell in cells):
                 raise DataError(f"{table.place(row)} has a cell with a tab or line break{_OF_TSV}")
-            writer.writerow(cells)
+            alone = any("\r" in cell for cell in cells)  # which before Python 3.13 is not quoted
+            (quoting if alone else writer).writerow(cells)
         write_text(path, file.getvalue())
 
 
@@ -73,7 +75,8 @@ def _cell(value: Any, place: str) -> str:
         return value or ""
     if isinstance(value, float):
         return repr(value)
-    return as_json(value, place)
+    text = as_json(value, place)
+    return str(json.loads(text)) if text.startswith('"') else text  # such as a date
 
 
 def as_json(value: Any, place: str) -> str:

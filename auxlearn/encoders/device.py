@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +23,24 @@ from auxlearn.core.processes import process_count
 def default_device() -> torch.device:
     """Return the CUDA device if there is one, else the CPU: others have not been tested."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def usual_torch() -> Iterator[None]:
+    """Compute within the block with gradients, in single precision and without autocast, whatever
+    the caller has switched for this thread or as torch's default.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            torch.autocast(default_device().type, enabled=False),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers.utils import logging as transformers_logging
 
+from auxlearn.core import rng
 from auxlearn.core.cache import content_key
 from auxlearn.core.errors import EncoderError
 from auxlearn.core.settings import Windowing, WindowPooling
@@ -37,17 +38,20 @@ def pool_windows(values: Tensor, batch: Batch, pooling: WindowPooling) -> Tensor
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' log messages and progress bars within the context."""
-    verbosity = transformers_logging.get_verbosity()
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
+    """Silence transformers' log messages and progress bars within the context, in which one thread
+    at a time is: loading a model changes torch's defaults for the whole process.
+    """
+    with rng.ONE_THREAD:
+        verbosity = transformers_logging.get_verbosity()
+        bars = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.set_verbosity_error()
+        transformers_logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            transformers_logging.set_verbosity(verbosity)
+            if bars:
+                transformers_logging.enable_progress_bar()
 
 
 #: Name of the file of the masked-language-model head beside the heads of objectives.

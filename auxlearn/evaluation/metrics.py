@@ -65,7 +65,7 @@ def _block(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of some batches, from one number on, and what all processes have of them."""
     own = [rows.new_full(rows.shape, processes.owns(n)) for n, rows in enumerate(order, first)]
-    found = torch.zeros(sum(map(len, order)), classes)
+    found = torch.zeros(sum(map(len, order)), classes, dtype=torch.float32)
     if chunks:
         found[torch.cat(own).bool()] = torch.cat(chunks).cpu()  # the only synchronisation
     processes.add(found)

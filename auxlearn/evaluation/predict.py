@@ -18,7 +18,7 @@ from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import check_distinct, read_corpus, text_values
-from auxlearn.data.memory import read_memory_table
+from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import (
     FORMATS,
     READ_FORMATS,
@@ -71,7 +71,7 @@ class TextSource:
         return pandas.DataFrame(table.columns).rename_axis("example")
 
 
-def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
+def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
     """Return texts as a table."""
     if isinstance(texts, Path):
         if text_pairs is not None:
@@ -80,13 +80,18 @@ def table_of(texts: Any, text_pairs: Sequence[str] | None = None) -> TextSource:
         names = (None, None) if is_table else ("text", "text_pair")
         return TextSource(table, texts if is_table else None, None, *names)
     if isinstance(texts, str):
+        if Path(texts).suffix.lower() in (".txt", *READ_FORMATS) and os.path.isfile(texts):
+            raise DataError(f"'{texts}' is a file: give pathlib.Path('{texts}') to read its texts")
         texts = [texts]
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
-    if hasattr(texts, "tolist") and getattr(texts, "ndim", 0) == 1:
-        texts = texts.tolist()
+    texts, text_pairs = as_list(texts), as_list(text_pairs)
     if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts):
         columns: dict[str, Any] = {"text": list(texts)}
         if text_pairs is not None:
+            if not isinstance(text_pairs, list | tuple):
+                raise DataError(
+                    f"text_pairs: give a list of texts in place of {of_type(text_pairs)}"
+                )
             columns["text_pair"] = list(text_pairs)
         table = replace(read_memory_table(columns), where="the texts")
         return TextSource(table, None, None, "text", "text_pair")
@@ -287,8 +292,8 @@ def _texts(
             )
     if trained_on_pairs and not has_pairs:
         raise DataError(
-            f"the run was trained on pairs of texts, but {table.where} has single texts: give a "
-            "table with a column 'text_pair', or name the column with --text-pair-column"
+            f"the run was trained on pairs of texts, but these are single texts ({table.where}): "
+            "give a table with a column 'text_pair', or name the column with --text-pair-column"
         )
     if trained_on_pairs is False and has_pairs:
         if given:

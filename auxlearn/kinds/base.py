@@ -117,8 +117,10 @@ class Kind(ABC):
     def classes(self, label: Any) -> tuple[int, ...]:
         """Return the classes that an encoded label is made of; for a number its only output."""
 
-    def strata(self, labels: Labels) -> list[int]:
-        """Return the stratum of each example: by default the rarest class of its label."""
+    def strata(self, labels: Labels, parts: int | None = None) -> list[int]:
+        """Return the stratum of each example: by default the rarest class of its label. Numbers
+        are divided into ``parts`` at most.
+        """
         counts = Counter(c for label in labels for c in set(self.classes(label)))
         return [
             min(set(self.classes(label)), key=lambda c: (counts[c], c), default=-1)

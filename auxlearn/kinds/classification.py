@@ -56,7 +56,7 @@ class Classification(Kind):
     def classes(self, label: int) -> tuple[int, ...]:
         return (label,)
 
-    def strata(self, labels: Sequence[int]) -> list[int]:
+    def strata(self, labels: Sequence[int], parts: int | None = None) -> list[int]:
         return list(labels)
 
     def targets(self, labels: Sequence[int], classes: int) -> Tensor:

@@ -62,14 +62,16 @@ class Regression(Kind):
     def classes(self, label: float) -> tuple[int, ...]:
         return (0,)
 
-    def strata(self, labels: Sequence[float]) -> list[int]:
-        """Return the tenth of each number by rank; equal numbers are in one."""
+    def strata(self, labels: Sequence[float], parts: int | None = None) -> list[int]:
+        """Return the tenth, or larger part, of each number by rank; equal numbers are in one."""
 
         import numpy as np
 
         order = np.sort(np.asarray(labels))
         ranks = np.searchsorted(order, labels)
-        return [int(one) for one in ranks * min(STRATA, len(labels)) // len(labels)]
+        return [
+            int(one) for one in ranks * min(parts or STRATA, STRATA, len(labels)) // len(labels)
+        ]
 
     def targets(self, labels: Sequence[float], classes: int) -> Tensor:
         import torch

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 from auxlearn.core.errors import printable
 from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity
+from auxlearn.core.rng import ONE_THREAD
 from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import RunResults
 
@@ -78,7 +79,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
     buffer = io.BytesIO()
     if path.suffix == ".svg":
-        with matplotlib.rc_context({"svg.hashsalt": "auxlearn"}):
+        with ONE_THREAD, matplotlib.rc_context({"svg.hashsalt": "auxlearn"}):
             figure.savefig(buffer, format="svg", metadata={"Date": None})
     else:
         figure.savefig(buffer, format="png", dpi=DPI)
@@ -94,7 +95,7 @@ def inline_svg(figure: Figure, label: str, salt: str) -> str:
     import matplotlib
 
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
+    with ONE_THREAD, matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     lines = buffer.getvalue().decode().split("\n")
     root = ElementTree.fromstring("".join(map(printable, lines)))
@@ -155,7 +156,8 @@ def _draw(panels: Sequence[Panel], title: str) -> Figure:
     import matplotlib
 
     height = LOW_PANEL if len(panels) > 2 else PANEL_HEIGHT
-    with matplotlib.rc_context({"text.parse_math": False}):  # dollar signs are no formula
+    no_formulas = {"text.parse_math": False}  # dollar signs are no formula
+    with ONE_THREAD, matplotlib.rc_context(no_formulas):
         figure, every = new_figure(title, len(panels), share_x=True, height=height)
         for axes, draw in zip(every, panels, strict=True):
             draw(axes)

@@ -31,7 +31,7 @@ from auxlearn.training.checkpoint import (
     optimizer_tensors,
 )
 from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
-from auxlearn.training.plugin_checks import calling, numbers_of, state_of
+from auxlearn.training.plugin_checks import calling, check_stepped, numbers_of, state_of
 from auxlearn.training.step import RunStep
 from auxlearn.weighting.base import Weighting
 
@@ -194,6 +194,7 @@ class TrainingLoop(Loop):
         else:
             with calling(self.weighting, "step"):
                 self.weighting.step(self.training_step)
+            check_stepped(self.weighting, self.training_step.losses)
         self.state.step += 1
         losses = self.training_step.losses
         measured = {Quantity.LOSS.key(name): loss for name, loss in losses.items()}

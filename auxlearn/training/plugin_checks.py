@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from auxlearn.core.errors import ConfigError, PluginError, UserError, is_out_of_memory, named_fault
+from auxlearn.core.errors import (
+    ConfigError,
+    PluginError,
+    UserError,
+    describe,
+    is_out_of_memory,
+    named_fault,
+)
 from auxlearn.data.batches import Batch
+from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.tasks.base import TaskResult
 
 
 @contextmanager
 def calling(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
     """Turn an exception of a plug-in's method into one line that names the plug-in."""
+    gradients = torch.is_grad_enabled()
     try:
         yield
     except (UserError, KeyboardInterrupt):
@@ -36,6 +45,8 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
             f"{_title(plugin, name)} failed in {method} ({named_fault(error)}): "
             "correct it; --debug shows where"
         ) from error
+    finally:
+        torch.set_grad_enabled(gradients)
 
 
 def check_loss(plugin: object, name: str, loss: object) -> None:
@@ -83,6 +94,31 @@ def check_prepared(plugin: object, name: str) -> None:
         raise PluginError(
             f"{_title(plugin, name)} has set no texts in prepare: call super().prepare(context), "
             "or set batches = 'primary'"
+        )
+    wrong = ""
+    texts, size = getattr(plugin, "texts", None), getattr(plugin, "batch_size", None)
+    if texts is not None and not (isinstance(texts, TokenizedTexts) and len(texts)):
+        wrong = "its texts are no TokenizedTexts with a text in them"
+    elif size is not None and not (isinstance(size, int) and size > 0):
+        wrong = f"its batch_size is {describe(size)}, neither None nor a positive whole number"
+    if wrong:
+        raise PluginError(f"{_title(plugin, name)} is not ready after prepare: {wrong}")
+
+
+def check_stepped(weighting: object, losses: Collection[str]) -> None:
+    """Refuse a rule whose step has computed no loss, so that nothing is trained."""
+    if not losses:
+        raise PluginError(
+            f"step of {_title(weighting, None)} computes no loss: call step.backward(weights) or "
+            "step.gradients(), then step.optimizer_step()"
+        )
+
+
+def check_frozen(plugin: object, name: str, parameters: Iterable[Tensor]) -> None:
+    """Refuse an objective whose loss has frozen what is trained."""
+    if not all(parameter.requires_grad for parameter in parameters):
+        raise PluginError(
+            f"the loss of {_title(plugin, name)} has frozen trained parameters: use detach() in it"
         )
 
 

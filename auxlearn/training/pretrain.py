@@ -39,7 +39,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import TokenizedTexts, tokenize_split
-from auxlearn.encoders.device import Compute, choose_compute
+from auxlearn.encoders.device import Compute, choose_compute, usual_torch
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import EVAL_BATCH
@@ -198,6 +198,7 @@ class _Scores(NamedTuple):
 
 
 @checked
+@usual_torch()
 def pretrain(
     encoder: UserPath,
     output: UserPath,

@@ -22,7 +22,7 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import choose_compute
+from auxlearn.encoders.device import choose_compute, usual_torch
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.labelled import LabelEvaluator
@@ -44,6 +44,7 @@ from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop, signed
 from auxlearn.training.optimizer import LinearSchedule, run_optimizer
+from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import (
     Materials,
     build_weighting,
@@ -58,6 +59,7 @@ from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 
 
+@usual_torch()
 def train(
     config: RunConfig,
     reporter: Reporter | None = None,
@@ -90,7 +92,10 @@ def train(
 
         check_compiler(compute.device)
     reported = ReportedRun(folder.path, config.model_dump(mode="json"))
-    loggers = [REPORTERS.get(name)(reported) for name in config.report_to]
+    loggers = []
+    for cls in map(REPORTERS.get, config.report_to):
+        with calling(cls, "__init__"):
+            loggers.append(cls(reported))
     reporter = ForwardingReporter(reporter, loggers)
     started = time.perf_counter()
     reporter.message(f"reading data set {config.dataset}")
@@ -133,6 +138,7 @@ def train(
     return replace(results, folder=folder.path)
 
 
+@usual_torch()
 def follow(processes: Processes, dataset: TextDataset | None) -> Path:
     """Take part in the runs of a leader, writing nothing of them; return the last folder."""
     while "folder" not in (told := processes.share()):

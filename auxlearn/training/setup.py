@@ -16,7 +16,7 @@ from torch import Tensor
 from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig, path_identity
-from auxlearn.core.errors import ConfigError, EncoderError, RunError, shorten
+from auxlearn.core.errors import ConfigError, EncoderError, RunError, describe, shorten
 from auxlearn.core.files import content_digest, expand
 from auxlearn.core.manifest import verify_export
 from auxlearn.core.progress import Reporter
@@ -207,6 +207,12 @@ def build_weighting(config: RunConfig) -> Weighting:
     with calling(cls, "__init__", config.weights.name):
         weighting: Weighting = cls(options, config.objective_names())
         _ = weighting.weights  # options that do not fit the objectives are refused here
+        source = weighting.validation_source
+        if not isinstance(source, ValidationSource | None):
+            raise ConfigError(
+                f"{weighting.name}: its validation_source is {describe(source)}: derive Options "
+                "from ValidationOptions of auxlearn.plugins, whose split names the examples"
+            )
     if config.compile and weighting.differentiates_twice:
         raise ConfigError(
             "compile: optimizer steps cannot be unrolled through a compiled encoder, as "

@@ -28,7 +28,13 @@ from auxlearn.training.gradient_log import (
     keeping_state,
 )
 from auxlearn.training.optimizer import LinearSchedule
-from auxlearn.training.plugin_checks import calling, check_loss, check_result, check_trained
+from auxlearn.training.plugin_checks import (
+    calling,
+    check_frozen,
+    check_loss,
+    check_result,
+    check_trained,
+)
 from auxlearn.training.sums import (
     ObjectiveSums,
     Observed,
@@ -114,7 +120,7 @@ class RunStep:
         for one in self.auxiliaries:
             if one.task.members:
                 with calling(one.task, "sampled", one.name):
-                    sampled[one.name] = one.task.sampled(step)
+                    sampled[one.name] = tuple(one.task.sampled(step))
         self.members.begin(sampled)
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
@@ -357,6 +363,9 @@ class RunStep:
 
     def optimizer_step(self) -> None:
         """Clip the gradients, step the optimizer, and clear the gradients."""
+        for parameter in self.parameters:  # that of a sum has one element in many places
+            if parameter.grad is not None and 0 in parameter.grad.stride():
+                parameter.grad = parameter.grad.contiguous()
         if self.max_grad_norm:
             for parameters in self._clipping_groups():
                 nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
@@ -486,6 +495,7 @@ class RunStep:
             self._checked.add(name)
             trained = {id(parameter) for parameter in model.parameters()}
             check_trained(name, objective, result.loss, trained)
+            check_frozen(objective, name, self.parameters)
         return result
 
     @property

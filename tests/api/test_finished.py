@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from datasets import Dataset
 from pyarrow import parquet
 from pydantic import TypeAdapter
 from sklearn.metrics import accuracy_score, f1_score
+from transformers import logging
 
 import auxlearn
 from auxlearn.core.errors import DataError, UserError
@@ -76,7 +80,9 @@ def check(frame: pd.DataFrame, expected: np.ndarray) -> None:
     assert frame["predicted_label"].tolist() == [("no", "yes")[row.argmax()] for row in expected]
 
 
-@pytest.mark.parametrize("form", ["DataFrame", "list", "Series", "columns", "rows", "Dataset"])
+@pytest.mark.parametrize(
+    "form", ["DataFrame", "list", "Series", "columns", "rows", "Dataset", "Column"]
+)
 def test_predictions_of_every_form(run, expected, form):
     given = {
         "DataFrame": ROWS,
@@ -85,12 +91,13 @@ def test_predictions_of_every_form(run, expected, form):
         "columns": ROWS.to_dict("list"),
         "rows": ROWS.to_dict("records"),
         "Dataset": Dataset.from_pandas(ROWS),
+        "Column": Dataset.from_pandas(ROWS)["text"],
     }[form]
     found = auxlearn.predict(run, given)
     check(found, expected)
     assert found["text"].tolist() == TEXTS
     assert found.index.tolist() == list(range(len(TEXTS)))
-    if form not in ("list", "Series"):
+    if form not in ("list", "Series", "Column"):
         pd.testing.assert_frame_equal(found[list(ROWS)], ROWS, check_names=False, check_dtype=False)
 
 
@@ -169,6 +176,12 @@ def test_other_columns_and_formats(run, expected, tmp_path):
         ({"texts": ROWS.assign(predicted_label="x")}, "has a column 'predicted_label' already"),
         ({"texts": ["a"], "text_pairs": ["b", "c"]}, "differ in length: text 1, text_pair 2"),
         ({"texts": ROWS, "text_pairs": ["b"]}, "leave text_pairs out"),
+        ({"texts": ["a", "b"], "text_pairs": "ab"}, "text_pairs: give a list .* 'ab' (str)"),
+        ({"texts": ["a", "b"], "text_pairs": {"x": 1, "y": 2}}, "give a list of texts"),
+        ({"texts": ["a", "b"], "text_pairs": {"x", "y"}}, "give a list of texts"),
+        ({"texts": ["a", "b"], "text_pairs": pd.DataFrame({"x": [1], "y": [2]})}, "give a list"),
+        ({"texts": ["a"], "text_pairs": 5}, "give a list of texts in place of 5 (int)"),
+        ({"texts": {"train": ROWS}}, "is not a table: give .*, or a datasets.Dataset"),
         ({"texts": ["a"], "output": "out.xlsx"}, "names no format: end it with .jsonl, .csv"),
         ({"texts": ["a\tb"], "output": "out.tsv"}, "a cell with a tab or line break"),
         ({"texts": Path("no.csv")}, "there is no file no.csv"),
@@ -182,6 +195,35 @@ def test_mistakes_in_the_texts_are_one_line(run, given, message, tmp_path, monke
     assert all(part in str(caught.value) for part in message.split(".*")), caught.value
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_path_of_a_file_is_no_text(run, tmp_path):
+    (tmp_path / "new.csv").write_text("text\na\n")
+    for function, first in ((auxlearn.predict, run), (auxlearn.score, "tiny")):
+        with pytest.raises(UserError, match=r"new\.csv' is a file: give pathlib\.Path\('"):
+            function(first, str(tmp_path / "new.csv"))
+
+
+def test_what_a_csv_file_cannot_hold_as_it_is_comes_back(run, tmp_path):
+    texts = ["one\rtwo", "three\r\nfour", "five"]
+    frame = pd.DataFrame({"text": texts, "day": pd.date_range("2020-01-30", periods=3)})
+    auxlearn.predict(run, frame, output=tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == texts
+    assert pd.to_datetime([row["day"] for row in rows]).tolist() == frame["day"].tolist()
+
+
+def test_threads_leave_what_a_process_has_once_as_it_is(run, expected):
+    def state():
+        return torch.get_default_dtype(), torch.get_default_device(), logging.get_verbosity()
+
+    before = state()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: auxlearn.predict(run, TEXTS), range(8)))
+    assert state() == before
+    for frame in found:
+        check(frame, expected)
 
 
 def test_a_run_of_single_texts_refuses_second_ones(run, tmp_path):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
@@ -138,6 +139,18 @@ def test_further_columns_do_not_take_the_place_of_text_and_label():
     assert loaded.to_frame().equals(plain.to_frame())
     # With the names of the columns they keep their own.
     assert auxlearn.load_dataset(loaded, columns=columns).fingerprint == loaded.fingerprint
+
+
+def test_what_the_caller_has_switched_in_torch_changes_no_digit(from_files, settings, tmp_path):
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            found = auxlearn.train(dataset=FRAME, output=tmp_path / "run", **settings)
+        assert torch.get_default_dtype() == torch.float64
+        assert len(auxlearn.predict(found, FRAME["text"])) == len(FRAME)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert weights(found.folder) == weights(from_files.folder)
 
 
 def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settings, tmp_path):

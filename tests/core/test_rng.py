@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -58,3 +60,17 @@ def test_seeded_restores_the_global_generators(fails):
         assert torch.equal(torch.rand(4), drawn)
     with seeded(0, "dropout", 4):
         assert not torch.equal(torch.rand(4), drawn)
+
+
+def test_one_thread_at_a_time_draws_from_torch():
+    """As two trainings in threads do, whose dropout would otherwise be that of each other."""
+
+    def draw(seed):
+        with seeded(seed, "a"):
+            return [float(torch.rand(())) for _ in range(2000)]
+
+    alone = [draw(seed) for seed in range(4)]
+    before = torch.get_rng_state()
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(draw, range(4))) == alone
+    assert torch.equal(torch.get_rng_state(), before)

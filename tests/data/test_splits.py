@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from sklearn.model_selection import StratifiedGroupKFold
 
+from auxlearn import load_dataset
 from auxlearn.core.errors import DataError
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import with_dev
@@ -32,7 +33,7 @@ def test_the_held_out_share_is_stratified():
 
 
 def test_a_split_of_one_text_says_so():
-    with pytest.raises(DataError, match=r"too small to hold .* out \(different texts: 1\)"):
+    with pytest.raises(DataError, match=r"too small to hold .* out \(different texts: 1, "):
         hold_out(make_split([("Same text.", 0), ("same text", 1)] * 10), 0.1, seed=0)
 
 
@@ -130,6 +131,15 @@ def test_share_out_of_range(share):
 def test_nothing_to_hold_out():
     with pytest.raises(DataError, match="too small"):
         hold_out(make_split([("a", 0), ("A", 0), ("b", 1)]), 0.5, seed=0)
+    with pytest.raises(DataError, match=r"texts: 3, of each class one at most\): .* split 'dev'"):
+        hold_out(make_split([("a", 0), ("b", 1), ("c", 2)]), 0.5, seed=0)
+
+
+@pytest.mark.parametrize(("count", "held"), [(10, 1), (24, 2), (60, 6), (200, 20)])
+def test_numbers_are_held_out_by_their_share_however_few(count, held):
+    rows = [{"text": f"text {number}", "label": number / 7} for number in range(count)]
+    splits = load_dataset(rows).splits
+    assert (len(splits["train"]), len(splits["dev"])) == (count - held, held)
 
 
 def test_unlabelled_text_can_be_divided():

@@ -408,6 +408,29 @@ PLUGINS: dict[str, tuple[str, str]] = {
         task("pass", "def prepare(self, context):\n    pass"),
         r"'mine' .* has set no texts in prepare",
     ),
+    "sets texts of another type": (
+        task("pass", "def prepare(self, context):\n    self.texts = ['a']"),
+        r"'mine' .* is not ready after prepare: its texts are no TokenizedTexts",
+    ),
+    "has half a text in a batch": (
+        task("pass", "batch_size = 1.5"),
+        r"'mine' .* is not ready after prepare: its batch_size is 1\.5, neither None nor",
+    ),
+    "samples nothing": (
+        task("pass", "members = ({'a': 'b'},)\ndef sampled(self, step):\n    pass"),
+        r"'mine' .* failed in sampled \(TypeError: 'NoneType'",
+    ),
+    "freezes the encoder": (
+        task(
+            "encoder.body.requires_grad_(False); "
+            "return sum(one.sum() for one in encoder.parameters() if one.requires_grad)"
+        ),
+        r"the loss of 'mine' .* has frozen trained parameters: use detach\(\) in it",
+    ),
+    "switches off gradients": (
+        task("torch.set_grad_enabled(False); return encoder.classify(batch).sum()"),
+        r"loss of 'mine' .* without a graph",
+    ),
     "has other batches": (task("pass", "batches = 'mine'"), r"is neither 'own' nor 'primary'"),
     "has no loss": (
         '@register_task("mine")\nclass Mine(AuxiliaryTask):\n    pass',
@@ -497,6 +520,14 @@ RULES: dict[str, tuple[str, str]] = {
         rule("return torch.ones(2).double() / 2")
         + "    def step(self, step):\n        raise OverflowError('too much')\n",
         r"'rule' \(Rule of .*\) failed in step \(OverflowError: too much\)",
+    ),
+    "computes no loss": (
+        rule("return torch.ones(2).double() / 2") + "    def step(self, step):\n        pass\n",
+        r"step of 'rule' \(Rule of .*\) computes no loss: call step\.backward\(weights\)",
+    ),
+    "learns from a text": (
+        rule("return torch.ones(2).double() / 2") + "    validation_source = 'dev'\n",
+        r"rule_\d+: its validation_source is 'dev': derive Options from ValidationOptions",
     ),
     "keeps a number for resuming": (
         rule("return torch.ones(2).double() / 2")

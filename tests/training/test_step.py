@@ -16,6 +16,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.terms import split_batch
+from auxlearn.weighting.base import apply_gradient
 from tests.helpers import (
     LABELS,
     LINES,
@@ -479,6 +480,18 @@ def test_a_loss_that_depends_on_untrained_parameters_is_refused(new_encoder):
     task.head.requires_grad_(False)
     task.hidden[0].requires_grad_(False)
     harness.run(2, (0.5, 0.5))  # frozen parameters may be used
+
+
+def test_the_gradient_of_a_sum_of_a_parameter_is_clipped(new_encoder):
+    """Autograd returns it expanded, which cannot be changed in place."""
+
+    class Sum(AuxiliaryTask):
+        def loss(self, encoder, batch, generator):
+            return next(encoder.parameters()).sum()
+
+    step = Harness(new_encoder(), [("second", Sum(Settings()))]).training_step
+    step.begin(0)
+    apply_gradient(step, step.gradients()[1])
 
 
 def test_one_graph_is_alive_at_a_time(new_encoder):
