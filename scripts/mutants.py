@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant("comparison/statistics.py", "(len(p_values) - rank) *", "len(p_values) *", "comparison/test_statistics.py"),
     Mutant("comparison/statistics.py", "(single - by_examples) / (count - 1)", "(single - by_examples) / count", "comparison/test_statistics.py"),
     Mutant("comparison/statistics.py", "self.total**2 / parts if", "self.total / parts if", "comparison/test_statistics.py"),
-    Mutant("comparison/statistics.py", "(12 * datasets)", "(6 * datasets)", "comparison/test_across.py"),
+    Mutant("comparison/statistics.py", "(12 * datasets)", "(6 * datasets)", "comparison/test_statistics.py"),
     # learning rate
     Mutant("training/optimizer.py", "(step + 1) / (self._warmup_steps + 1)", "step / self._warmup_steps", "training/test_step.py"),
     Mutant("training/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_primary_only_phase.py"),

@@ -7,6 +7,7 @@ process as well, which runs no test and which all workers wait for.
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import shutil
@@ -33,7 +34,7 @@ LONGEST = (
     "sweeps/test_executors.py",
     "test_conformance.py",
     "kinds/test_runs.py",
-    "accelerator/test_runs.py",
+    "accelerator/test_accelerator.py",
     "training/test_processes.py",
     "data/test_pydocs.py",
     "sweeps/test_branches.py",
@@ -47,7 +48,6 @@ LONGEST = (
     "training/test_mask_tuning.py",
     "hardening/test_damage.py",
     "training/test_primary_only_phase.py",
-    "accelerator/test_scoring.py",
     "testing/test_checks.py",
     "weighting/test_sanity.py",
     "cli/test_help_examples.py",
@@ -67,6 +67,16 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_collection() -> None:
+    """Collect garbage less often, and not among the modules of the libraries."""
+    import transformers  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,20 +7,13 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache
@@ -75,8 +68,6 @@ SIZE: dict[str, Any] = {
     "intermediate_size": 64,
     "max_position_embeddings": 128,
 }
-
-FAMILIES = ("bert", "roberta", "distilbert", "electra", "deberta-v2", "modernbert", "bart")
 
 
 def wordpiece(cls: Any = transformers.BertTokenizer) -> Any:
@@ -143,6 +134,58 @@ def unigram() -> Any:
     return transformers.DebertaV2Tokenizer(vocab=[(token, 0.0) for token in special] + pieces)
 
 
+IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+
+#: By family: the name of its classes, its tokenizer, and its settings.
+MODELS: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {
+    "bert": ("Bert", wordpiece, SIZE),
+    "roberta": (
+        "Roberta",
+        byte_level,
+        {**SIZE, "max_position_embeddings": 130, "type_vocab_size": 1, **IDS},
+    ),
+    "distilbert": (
+        "DistilBert",
+        lambda: wordpiece(transformers.DistilBertTokenizer),
+        {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128},
+    ),
+    "electra": (
+        "Electra",
+        lambda: wordpiece(transformers.ElectraTokenizer),
+        {**SIZE, "embedding_size": 16},
+    ),
+    "deberta-v2": (
+        "DebertaV2",
+        unigram,
+        {
+            **SIZE,
+            **{"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0},
+            **{"position_biased_input": False, "pooler_hidden_size": 32},
+        },
+    ),
+    "modernbert": (
+        "ModernBert",
+        byte_level_with_bert_tokens,
+        {
+            **SIZE,
+            **{"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2},
+            **{"eos_token_id": 3, "local_attention": 8, "initializer_cutoff_factor": 3.0},
+        },
+    ),
+    "bart": (
+        "Bart",
+        lambda: byte_level(transformers.BartTokenizer),
+        {
+            **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64},
+            **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
+            **{"max_position_embeddings": 128, "decoder_start_token_id": 2, **IDS},
+            "forced_eos_token_id": 2,
+        },
+    ),
+}
+FAMILIES = tuple(MODELS)
+
+
 def build(family: str, spread: float = 0.3) -> tuple[Any, Any]:
     """A masked language model with random weights, and its tokenizer.
 
@@ -162,94 +205,15 @@ def build(family: str, spread: float = 0.3) -> tuple[Any, Any]:
 
 
 def _build(family: str, spread: float) -> tuple[Any, Any]:
-    wide = {"initializer_range": spread}
-    if family == "bert":
-        tokenizer = wordpiece()
-        config = transformers.BertConfig(vocab_size=len(tokenizer), **SIZE, **wide)
-        return transformers.BertForMaskedLM(config), tokenizer
-    if family == "roberta":
-        tokenizer = byte_level()
-        config = transformers.RobertaConfig(
-            **{**SIZE, "max_position_embeddings": 130},
-            vocab_size=len(tokenizer),
-            type_vocab_size=1,
-            pad_token_id=1,
-            bos_token_id=0,
-            eos_token_id=2,
-            **wide,
-        )
-        return transformers.RobertaForMaskedLM(config), tokenizer
-    if family == "distilbert":
-        tokenizer = wordpiece(transformers.DistilBertTokenizer)
-        config = transformers.DistilBertConfig(
-            vocab_size=len(tokenizer),
-            dim=32,
-            n_layers=2,
-            n_heads=2,
-            hidden_dim=64,
-            max_position_embeddings=128,
-            **wide,
-        )
-        return transformers.DistilBertForMaskedLM(config), tokenizer
-    if family == "electra":
-        tokenizer = wordpiece(transformers.ElectraTokenizer)
-        config = transformers.ElectraConfig(
-            vocab_size=len(tokenizer), embedding_size=16, **SIZE, **wide
-        )
-        return transformers.ElectraForMaskedLM(config), tokenizer
-    if family == "deberta-v2":
-        tokenizer = unigram()
-        config = transformers.DebertaV2Config(
-            vocab_size=len(tokenizer),
-            relative_attention=True,
-            pos_att_type=["p2c", "c2p"],
-            position_biased_input=False,
-            type_vocab_size=0,
-            pooler_hidden_size=32,
-            **SIZE,
-            **wide,
-        )
-        return transformers.DebertaV2ForMaskedLM(config), tokenizer
-    if family == "modernbert":
-        tokenizer = byte_level_with_bert_tokens()
-        config = transformers.ModernBertConfig(
-            vocab_size=len(tokenizer),
-            pad_token_id=0,
-            cls_token_id=2,
-            sep_token_id=3,
-            bos_token_id=2,
-            eos_token_id=3,
-            local_attention=8,
-            **SIZE,
-            **wide,
-            initializer_cutoff_factor=3.0,
-        )
-        return transformers.ModernBertForMaskedLM(config), tokenizer
-    if family == "bart":
-        tokenizer = byte_level(transformers.BartTokenizer)
-        config = transformers.BartConfig(
-            vocab_size=len(tokenizer),
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=2,
-            decoder_attention_heads=2,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            max_position_embeddings=128,
-            init_std=spread,
-            pad_token_id=1,
-            bos_token_id=0,
-            eos_token_id=2,
-            decoder_start_token_id=2,
-            forced_eos_token_id=2,
-        )
-        return transformers.BartForConditionalGeneration(config), tokenizer
-    raise AssertionError(family)
+    name, make, settings = MODELS[family]
+    tokenizer, bart = make(), family == "bart"
+    settings = {**settings, "init_std" if bart else "initializer_range": spread}
+    config = getattr(transformers, f"{name}Config")(vocab_size=len(tokenizer), **settings)
+    head = "ForConditionalGeneration" if bart else "ForMaskedLM"
+    return getattr(transformers, f"{name}{head}")(config), tokenizer
 
 
 def write(folder: Path, model: Any, tokenizer: Any) -> Path:
-    """Save a model and its tokenizer as transformers does."""
     transformers.utils.logging.disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -302,7 +266,6 @@ def tokenized(
     pairs: Sequence[str] | None = None,
     max_length: int = 128,
 ) -> TokenizedTexts:
-    """Tokenise texts for an encoder."""
     return TokenizedTexts(
         **tokenize(encoder.tokenizer, texts, pairs, max_length),
         pad_id=encoder.tokenizer.pad_token_id,
@@ -340,7 +303,6 @@ def without_dropout(encoder: SharedEncoder) -> SharedEncoder:
 
 
 def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: int = 0) -> Any:
-    """What a task is prepared with."""
     from auxlearn.data.dataset import Split
     from auxlearn.objectives.context import ObjectiveContext
 
@@ -352,7 +314,6 @@ def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: i
 
 
 def cross_entropy() -> Any:
-    """The default loss of the primary task."""
     from auxlearn.core.registry import LOSSES
 
     cls = LOSSES.get("cross_entropy")
@@ -367,13 +328,7 @@ def sign(run: Path) -> None:
 
 
 def stop_before_step(patch: Any, steps: int, error: BaseException | None = None) -> None:
-    """Interrupt training before an optimizer step, as a kill would.
-
-    Args:
-        patch: A ``pytest.MonkeyPatch``, which undoes the change.
-        steps: Optimizer steps made from now on before the interruption, over all runs.
-        error: Raised then; ``SystemExit`` by default.
-    """
+    """Interrupt training after so many further optimizer steps, over all runs, as a kill would."""
     from auxlearn.training.loop import TrainingLoop
 
     real = TrainingLoop.run_step
@@ -389,12 +344,7 @@ def stop_before_step(patch: Any, steps: int, error: BaseException | None = None)
 
 
 def fake_dev_accuracies(patch: Any, *values: float) -> None:
-    """Let the evaluations on dev return these accuracies, whatever is predicted.
-
-    Args:
-        patch: A ``pytest.MonkeyPatch``, which undoes the change.
-        values: One accuracy per evaluation.
-    """
+    """Let the evaluations on dev return these accuracies, whatever is predicted."""
     accuracies = iter(values)
     patch.setattr(
         "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
@@ -403,18 +353,7 @@ def fake_dev_accuracies(patch: Any, *values: float) -> None:
 
 
 def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
-    """Copy the run folder just before a step: what a kill at that moment leaves.
-
-    So one training serves as the run that was not disturbed and as the one that was killed.
-
-    Args:
-        patch: Takes the change back; a ``pytest.MonkeyPatch``.
-        number: Optimizer steps made before.
-        copy: Where to, once.
-
-    Returns:
-        The numbers of the steps that are made from now on, in all runs.
-    """
+    """Copy the run folder before a step, as a kill leaves it; return the steps made from now on."""
     from auxlearn.training.loop import TrainingLoop
 
     real = TrainingLoop.run_step
@@ -433,21 +372,15 @@ def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
 
 
 def snapshot(encoder: SharedEncoder) -> dict[str, Tensor]:
-    """A copy of every weight."""
     return {name: tensor.detach().clone() for name, tensor in encoder.tensors().items()}
 
 
 def collated(texts: TokenizedTexts) -> Batch:
-    """All texts as one batch."""
     return collate(texts, torch.arange(len(texts)))
 
 
 def only_builtin_plugins(patch: Any) -> None:
-    """Forget the plug-ins of other tests, and at the end of the patch those of this one.
-
-    Args:
-        patch: A ``pytest.MonkeyPatch``, which undoes the change.
-    """
+    """Forget the plug-ins of other tests, and at the end of the patch those of this one."""
     from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 
     forget_plugin_files()

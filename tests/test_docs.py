@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import doctest
 import importlib
 import re
 import runpy
@@ -25,7 +26,6 @@ import pytest
 import torch
 import yaml
 
-from auxlearn.cli import cli
 from auxlearn.commands.options import run_config
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
@@ -37,7 +37,7 @@ from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps import branches
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
 from tests import helpers
-from tests.cli.helpers import call
+from tests.cli.helpers import call, parse
 from tests.results import examples
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +57,6 @@ OTHER = {"py", "text", "bibtex"}
 
 @pytest.fixture(scope="module")
 def pages():
-    """The module that makes pages from the code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "docs"))
         yield importlib.import_module("gen_pages")
@@ -65,7 +64,6 @@ def pages():
 
 @pytest.fixture(scope="module")
 def generated(pages):
-    """The pages that are made from the code alone."""
     return pages.generated_pages()
 
 
@@ -196,11 +194,7 @@ def test_the_gradient_rule_of_the_tutorial_makes_norms_equal(no_training):
 
 
 def check_command(line: str) -> None:
-    """Parse a command of a document with the parser that would get it.
-
-    Raises:
-        AssertionError: Nothing here knows such a command.
-    """
+    """Parse a command of a document with the parser that would get it."""
     words = shlex.split(line)
     match words[:3]:
         case ["auxlearn", *_]:
@@ -231,16 +225,8 @@ def check_auxlearn(words: list[str]) -> None:
     """Parse a command of the program, options of tasks and weightings included."""
     if words[0] in ("--help", "--version"):
         return
-    with click.Context(cli) as context:
-        name, *arguments = words
-        command = cli.get_command(context, name)
-        assert command is not None, f"there is no command '{name}'"
-        while isinstance(command, click.Group):
-            name, *arguments = arguments
-            command = command.get_command(context, name)
-            assert command is not None, f"there is no command '{name}'"
-        parsed = command.make_context(name, arguments, parent=context)
-    if name != "train":
+    parsed = parse(shlex.join(["auxlearn", *words]))
+    if words[0] != "train":
         return
     given = dict(parsed.params)
     file = given.pop("config_file")
@@ -479,3 +465,26 @@ def test_the_citation_has_the_version_of_the_package():
     assert cited["version"] == auxlearn.__version__
     links = re.findall(r"https://[^)\s]+", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert {reference["url"] for reference in cited["references"]} <= set(links)
+
+
+# --------------------------------------------------------------------------------------- docstrings
+
+WITH_EXAMPLES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "auxlearn").rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
+)
+
+
+def test_there_are_examples():
+    assert len(WITH_EXAMPLES) >= 10
+    assert {"auxlearn.core.config", "auxlearn.core.errors", "auxlearn.objectives.masking"} <= {
+        *WITH_EXAMPLES
+    }
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_the_examples_of_a_module(name):
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.attempted, f"{name}: doctest finds no example"
+    assert results.failed == 0

@@ -25,11 +25,7 @@ def code_of(path: Path) -> str:
 
 
 def imported(tree: ast.Module) -> dict[str, Any]:
-    """Import what a notebook imports; return it by its name there.
-
-    Raises:
-        AssertionError: A module does not hold a name.
-    """
+    """Import what a notebook imports; return it by its name there."""
     names: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -46,11 +42,7 @@ def imported(tree: ast.Module) -> dict[str, Any]:
 
 
 def resolved(node: ast.expr, names: dict[str, Any]) -> Any:
-    """Return what a dotted name of a notebook stands for; ``None`` if it is none of auxlearn.
-
-    Raises:
-        AssertionError: A part of it does not exist.
-    """
+    """Return what a dotted name of a notebook stands for; ``None`` if it is none of auxlearn."""
     if isinstance(node, ast.Name):
         return names.get(node.id)
     if isinstance(node, ast.Attribute):
@@ -62,11 +54,7 @@ def resolved(node: ast.expr, names: dict[str, Any]) -> Any:
 
 
 def check_calls(code: str) -> int:
-    """Check every use of auxlearn in a notebook; return how many calls there are.
-
-    Raises:
-        AssertionError, TypeError: A name or an argument does not exist.
-    """
+    """Check every use of auxlearn in a notebook; return how many calls there are."""
     tree = ast.parse(code)
     names = imported(tree)
     calls = 0

@@ -11,11 +11,7 @@ import pytest
 from auxlearn import plugins
 
 #: Modules with the classes that a plug-in may subclass.
-PLUGIN_BASES = (
-    "tasks/base.py",
-    "weighting/base.py",
-    "weighting/learned.py",
-)
+PLUGIN_BASES = ("tasks/base.py", "weighting/base.py", "weighting/learned.py")
 
 
 def test_the_docstring_lists_every_name_in_one_line():

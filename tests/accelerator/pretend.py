@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -56,13 +56,7 @@ aten = torch.ops.aten
 
 
 class Wait(NamedTuple):
-    """One wait of the host for the device.
-
-    Attributes:
-        what: The operation.
-        place: ``file:line`` of the innermost frame in :data:`WATCHED`, the path from there on;
-            ``"elsewhere"`` if there is none, as in a backward pass.
-    """
+    """An operation, and ``file:line`` of the innermost frame in :data:`WATCHED`, or "elsewhere"."""
 
     what: str
     place: str
@@ -137,11 +131,9 @@ class PretendTensor(torch.Tensor):
         return self.inner.tolist()
 
     def untyped_storage(self) -> Any:
-        """What tells tensors apart that share memory."""
         return self.inner.untyped_storage()
 
     def data_ptr(self) -> int:
-        """Address of the numbers."""
         return self.inner.data_ptr()
 
 
@@ -192,8 +184,6 @@ WAITING = (
 
 
 class _Traits(NamedTuple):
-    """What is known of an operation by its name."""
-
     name: str
     takes_scalars: bool
     waits: bool
@@ -277,8 +267,7 @@ def _bare(value: Any) -> Any:
 def _refuse(func: Any, args: Any, foreign: list[Tensor]) -> None:
     """Raise, as CUDA does, if CPU tensors stand where tensors of the device must.
 
-    Tensors without dimensions may come from the CPU where an operation goes element by element.
-    Indices may come from the CPU, but what is indexed by the device's must be there as well.
+    Tensors without dimensions and indices may come from the CPU, but what the device's index.
     """
     traits = _traits(func)
     if func in INDEXING and isinstance(args[0], PretendTensor):
@@ -319,59 +308,33 @@ def _waits(
     return _traits(func).waits
 
 
-class _Module:
-    """What torch asks of a device: ``torch.pretend``.
+#: The generator of the device.
+_own = torch.Generator().manual_seed(0)
 
-    Attributes:
-        default_generators: One generator for each device.
-    """
-
-    def __init__(self) -> None:
-        self.default_generators = (torch.Generator().manual_seed(0),)
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def device_count(self) -> int:
-        return 1
-
-    def current_device(self) -> int:
-        return 0
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def manual_seed_all(self, seed: int) -> None:
-        for generator in self.default_generators:
-            generator.manual_seed(seed)
-
-    def get_rng_state(self, device: Any = None) -> Tensor:
-        return self.default_generators[0].get_state()
-
-    def set_rng_state(self, state: Tensor, device: Any = None) -> None:
-        self.default_generators[0].set_state(state)
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.bfloat16, torch.float16]
-
-
-_module: _Module | None = None
+#: What torch asks of a device: ``torch.pretend``.
+_module = SimpleNamespace(
+    default_generators=(_own,),
+    is_initialized=lambda: True,
+    is_available=lambda: True,
+    device_count=lambda: 1,
+    current_device=lambda: 0,
+    _is_in_bad_fork=lambda: False,
+    manual_seed_all=_own.manual_seed,
+    get_rng_state=lambda device=None: _own.get_state(),
+    set_rng_state=lambda state, device=None: _own.set_state(state),
+    get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
+)
 
 
 @contextmanager
 def _generator_of_device() -> Iterator[None]:
     """Let an operation that draws on the device draw from the device's generator."""
-    assert _module is not None
-    (own,) = _module.default_generators
     host = torch.default_generator.get_state()
-    torch.default_generator.set_state(own.get_state())
+    torch.default_generator.set_state(_own.get_state())
     try:
         yield
     finally:
-        own.set_state(torch.default_generator.get_state())
+        _own.set_state(torch.default_generator.get_state())
         torch.default_generator.set_state(host)
 
 
@@ -439,10 +402,8 @@ def _casting(function: Any, half: bool) -> Callable[..., Any]:
 
 def install() -> None:
     """Give this process the device, for good; before its first backward pass."""
-    global _module
-    if _module is not None:
+    if _libraries:
         return
-    _module = _Module()
     _setup_privateuseone_for_python_backend(NAME, backend_module=_module)
     _register_kernels()
     _register_autocast()
@@ -454,7 +415,6 @@ def install() -> None:
 
 
 def device() -> torch.device:
-    """Return the device."""
     return torch.device(NAME, 0)
 
 

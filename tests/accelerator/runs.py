@@ -37,19 +37,12 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[s
 
 
 def train(config: dict[str, Any], stop_after: int | None = None, idle_peer: bool = False) -> Report:
-    """Train with the public function.
-
-    Args:
-        config: Keys of :class:`auxlearn.RunConfig`; ``device`` is left at ``auto``.
-        stop_after: Steps after which the user asks to stop; a later call with the same
-            configuration resumes.
-        idle_peer: Train as one of two processes, whose peer has nothing to do.
+    """Train, until the user asks to stop, or as one of two processes whose peer has nothing to do.
 
     Returns:
-        ``results``: the results as JSON values, ``None`` of a run that was stopped; ``steps``:
-        the waits of each step, as lists of ``(what, place)``; ``others``: how many more there
-        were; ``parameters``: kinds of devices that the trained parameters were on; ``summed``:
-        kinds of devices of what was summed over the processes, and how many elements each had.
+        ``results``: as JSON values, ``None`` of a stopped run; ``steps``: the waits of each step as
+        ``(what, place)``; ``others``: how many more there were; ``parameters``: kinds of
+        devices of the trained parameters; ``summed``: elements summed over processes by kind.
     """
     from auxlearn import RunConfig, train as run
     from auxlearn.core.errors import Interrupted
@@ -155,11 +148,7 @@ def seeds() -> list[bool]:
 
 
 def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[list[float], Any]:
-    """Score tokens of some lines.
-
-    Returns:
-        The log-probabilities, and the waits as lists of ``(what, place)``.
-    """
+    """Score tokens of some lines; return the log-probabilities and the waits."""
     from auxlearn.encoders.load import load_encoder
     from auxlearn.scoring import pseudo_likelihood
     from tests import helpers
@@ -189,11 +178,7 @@ def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
 
 
 def pretrain(encoder: str, corpus: str, output: str) -> tuple[float, float, int, int]:
-    """Pretrain for two steps.
-
-    Returns:
-        The losses before and after, the waits, and how many tensors the encoder has.
-    """
+    """Pretrain; return the losses before and after, the waits, and how many tensors there are."""
     from pathlib import Path
 
     from auxlearn.encoders.load import load_encoder
@@ -206,13 +191,7 @@ def pretrain(encoder: str, corpus: str, output: str) -> tuple[float, float, int,
 
 
 def example(path: str, folder: str, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
-    """Run ``weights_by_step`` of ``examples/clean_vs_shuffled.py`` with each of its rules.
-
-    Args:
-        path: The file.
-        folder: Where the runs are written.
-        settings: Changes its configuration, its output apart.
-    """
+    """Run ``weights_by_step`` of ``examples/clean_vs_shuffled.py`` with each of its rules."""
     import importlib.util
     from pathlib import Path
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import threading
-import warnings
 from enum import Enum
 from pathlib import Path
 
@@ -19,10 +16,9 @@ import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import auxlearn
-from auxlearn.core.errors import ConfigError, DataError, RunError, UserError
+from auxlearn.core.errors import DataError, RunError, UserError
 from auxlearn.core.files import content_digest
 from auxlearn.core.settings import Columns
-from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.cli.helpers import call
 
@@ -35,7 +31,6 @@ FRAME = pd.DataFrame(ROWS)
 
 
 def write_folder(folder: Path) -> Path:
-    """The frame as files, written by pandas."""
     folder.mkdir(parents=True)
     for split, part in FRAME.groupby("split"):
         part.drop(columns="split").to_csv(folder / f"{split}.csv", index=False)
@@ -210,34 +205,6 @@ def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, 
     assert weights(run) == weights(from_files.folder)
 
 
-@pytest.mark.slow
-def test_a_process_killed_on_data_in_memory_resumes_by_the_same_call(
-    from_files, settings, tmp_path, monkeypatch
-):
-    given = {"dataset": FRAME, "output": tmp_path / "run", **settings}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which wait
-        child = os.fork()
-    if child == 0:
-        real = TrainingLoop.run_step
-
-        def run_step(loop):
-            if loop.state.step == 3:
-                os.kill(os.getpid(), signal.SIGKILL)
-            real(loop)
-
-        monkeypatch.setattr(TrainingLoop, "run_step", run_step)
-        try:
-            auxlearn.train(**given)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
-    assert (given["output"] / "checkpoint" / "latest.json").exists()
-    auxlearn.train(**given)
-    assert weights(given["output"]) == weights(from_files.folder)
-
-
 def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path, monkeypatch):
     """Further sets in memory are read with the map of the run, which a saved copy follows too."""
     numbered = FRAME.assign(label=FRAME["label"].map(dict(zip(helpers.LABELS, "123", strict=True))))
@@ -333,30 +300,6 @@ def test_a_mistake_in_the_data_is_one_line_and_leaves_nothing(mistake, settings,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"bacth_size": 4}, "settings: unknown key 'bacth_size': did you mean 'batch_size'?"),
-        ({"epochs": 0}, "settings: epochs: Input should be greater than or equal to 1, got 0"),
-        ({"aux": "l3msk"}, "did you mean 'l3mask'?"),
-        ({"split_column": "fold"}, "there is no column 'fold' that names splits"),
-        ({"dataset": "pydocs", "dataset_name": "x"}, "dataset_name is for a data set in memory"),
-        ({"config": auxlearn.RunConfig(), "epochs": 3}, "by a RunConfig and by keywords (epochs)"),
-        ({"config": auxlearn.RunConfig(dataset="x")}, "and by keywords (dataset)"),
-        ({"config": "run.yaml"}, "the settings are a str: give a RunConfig"),
-        ({"ood": [FRAME]}, "ood: a data set in memory cannot be named there"),
-        ({"dataset_name": "../x"}, "'../x' is not a plain name"),
-        ({"dataset": "no/such"}, "cannot be loaded"),
-    ],
-)
-def test_a_mistake_in_the_settings_is_a_user_error(given, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError) as caught:
-        auxlearn.train(**{"dataset": FRAME, **given})
-    assert message in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 class Topic(str, Enum):  # noqa: UP042
     """As of a data model; ``str`` of a member is "Topic.FILM"."""
 
@@ -384,11 +327,6 @@ def test_a_stream_is_no_data_set():
         with pytest.raises(DataError, match="IterableDataset is a stream") as caught:
             auxlearn.load_dataset(data)
         assert "\n" not in str(caught.value)
-
-
-def test_a_configuration_reports_faults_like_a_file():
-    with pytest.raises(ConfigError, match="did you mean 'batch_size'"):
-        auxlearn.RunConfig(batchsize=8)
 
 
 def test_a_split_that_resembles_test_is_noted():

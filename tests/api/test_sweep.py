@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import auxlearn
-from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.errors import ConfigError
 from tests.sweeps.conftest import InlineExecutor, write_dataset
 
 
@@ -135,32 +135,6 @@ def test_a_failed_trial_is_among_the_results(settings, tmp_path):
     assert [trial.state for trial in results.failed] == ["error"]
     assert "1 finished, 1 error" in repr(results)
     assert "max_length 1000 is more than" in results.to_frame()["error"][1]
-
-
-@pytest.mark.parametrize(
-    ("source", "kind", "message"),
-    [
-        (3, ConfigError, "3 (int) is no sweep: give the path of a sweep file, or a mapping"),
-        ({"name": "x", "bass": {}}, ConfigError, "sweep: unknown key 'bass': did you mean 'base'?"),
-        (
-            {"name": "x", "grid": {"dataset": [pd.DataFrame({"text": ["a"], "label": ["b"]})]}},
-            DataError,
-            "sweep.grid.dataset[0]: a data set in memory can be the 'dataset' of 'base' only",
-        ),
-        (
-            {"name": "x", "base": {"dataset": {"text": ["a"], "label": ["b"]}, "epocs": 2}},
-            DataError,
-            "has a single class",
-        ),
-        ({"name": "x", "base": {"epochs": object}}, ConfigError, "cannot stand in a sweep"),
-    ],
-)
-def test_mistakes_are_one_line_and_write_nothing(source, kind, message, tmp_path):
-    with pytest.raises(kind) as caught:
-        auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_refused_sweep_saves_no_data(settings, tmp_path):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,22 @@ from tests import helpers
 
 @pytest.fixture(scope="session")
 def seven_classes(tmp_path_factory) -> str:
-    """A folder with a data set of seven classes."""
-    folder = tmp_path_factory.mktemp("seven")
-    for name in ("train", "dev", "test"):
-        rows = [
+    splits = {
+        name: [
             {"text": f"{line} {name} {number}", "label": f"class {number % 7}"}
             for number, line in enumerate(helpers.LINES * 2)
         ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(folder)
+        for name in ("train", "dev", "test")
+    }
+    return str(helpers.write_splits(tmp_path_factory.mktemp("seven"), **splits))
+
+
+@pytest.fixture(autouse=True)
+def quick_collection() -> Iterator[None]:
+    """Benchmarks collect garbage; what was there before a test is not looked through each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import costs, report, weighting
-from benchmarks.common import RESULTS, SIZES, VOCABULARY, encoder_of_size, peak_bytes
+from benchmarks.common import SIZES, VOCABULARY, encoder_of_size, peak_bytes
 
 LAYERS, WIDTH, HEADS, INNER = SHAPE = (1, 16, 2, 32)
 ROWS = costs.BATCH
@@ -89,10 +87,17 @@ def test_a_tensor_counts_while_it_lives():
     assert (meter.held, meter.peak >= 80) == (40, True)
 
 
-def test_every_choice_is_counted_and_shown(benchmark, monkeypatch, tmp_path):
+#: Choices that every run of the tests counts; lengths and windows are counted above.
+ACCUMULATED = "single task, `gradient_accumulation_steps: 4`"
+SOME = ("single task", costs.FIXED, "`pcgrad`", "`meta`, `horizon: steps`", ACCUMULATED)
+
+
+@pytest.mark.parametrize("names", [SOME, pytest.param((*costs.CHOICES,), marks=pytest.mark.slow)])
+def test_every_choice_is_counted_and_shown(names, benchmark, monkeypatch):
+    monkeypatch.setattr(costs, "CHOICES", {name: costs.CHOICES[name] for name in names})
     found = benchmark("costs", "--sizes", "minilm")
     steps = found["sizes"]["minilm"]["steps"]
-    assert set(steps) == {*costs.CHOICES, costs.WHOLE_RUNS}
+    assert set(steps) == {*names, costs.WHOLE_RUNS}
     operations = {name: step["operations"] for name, step in steps.items()}
     single, fixed = operations["single task"], operations[costs.FIXED]
     assert operations[costs.WHOLE_RUNS] == single + 2 * fixed
@@ -102,19 +107,3 @@ def test_every_choice_is_counted_and_shown(benchmark, monkeypatch, tmp_path):
     assert exact > few > 0
     text = "\n".join(report.costs(found))
     assert f"| {costs.FIXED} | {fixed / single:.2f} |" in text
-
-
-def test_the_page_is_what_the_results_say(tmp_path, monkeypatch):
-    page = tmp_path / "guides" / "costs.md"
-    page.parent.mkdir()
-    text = report.COSTS_PAGE.read_text(encoding="utf-8")
-    page.write_text(text, encoding="utf-8")
-    results = tmp_path / "results"
-    results.mkdir()
-    (results / "costs.json").write_bytes((RESULTS / "costs.json").read_bytes())
-    given = ["--results", str(results), "--page", str(tmp_path / "page.md")]
-    (tmp_path / "page.md").write_text("", encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["report", *given, "--costs-page", str(page)])
-    report.main()
-    assert page.read_text(encoding="utf-8") == text
-    assert (tmp_path / "img" / "costs.png").stat().st_size > 10_000

@@ -9,13 +9,19 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.long_texts import WAYS, report, write_draw
+from tests import helpers
+
+
+def write_data(folder, more):
+    splits = {
+        name: [{"text": f"{name} {n} {more}", "label": "ab"[n % 2]} for n in range(count)]
+        for name, count in {"train": 40, "test": 9}.items()
+    }
+    helpers.write_splits(folder, **splits)
 
 
 def test_draws_differ_in_train_and_dev_and_have_one_test(tmp_path):
-    for name, count in {"train": 40, "test": 9}.items():
-        rows = [{"text": f"{name} {n}", "label": "ab"[n % 2]} for n in range(count)]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / f"{name}.jsonl").write_text(lines)
+    write_data(tmp_path, " ")
     options = argparse.Namespace(
         dataset=str(tmp_path), output=tmp_path / "out", train=20, dev=10, test=5
     )
@@ -58,11 +64,7 @@ def test_the_table_has_differences_of_draws_with_their_standard_error():
 def test_the_program_trains_every_way_once(tmp_path, monkeypatch, capsys):
     from benchmarks import long_texts
 
-    (tmp_path / "data").mkdir()
-    for name, count in {"train": 40, "test": 9}.items():
-        rows = [{"text": f"{name} {n} of many " * 9, "label": "ab"[n % 2]} for n in range(count)]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / "data" / f"{name}.jsonl").write_text(lines)
+    write_data(tmp_path / "data", "of many words " * 20)
     arguments = ["--dataset", tmp_path / "data", "--output", tmp_path / "out", "--max-length", "16"]
     arguments += ["--train", "20", "--dev", "10", "--epochs", "1", "--draws", "0", "1"]
     monkeypatch.setattr("sys.argv", ["long_texts", *map(str, arguments)])

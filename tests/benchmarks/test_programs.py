@@ -9,6 +9,7 @@ import torch
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.processes import Processes
+from auxlearn.scoring import pseudo_likelihood
 from benchmarks import objectives, processes, report, scoring, training, weighting
 from benchmarks.common import Stopwatch, arguments, classes_of, encoder_of_size, long_texts_of
 
@@ -70,7 +71,8 @@ def options_of_processes(bert: str, seven_classes: str) -> list[str]:
 
 
 def test_steps_of_one_process_and_of_all_are_timed_in_turn(bert, seven_classes, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["processes", *options_of_processes(bert, seven_classes)])
+    given = [*options_of_processes(bert, seven_classes), "--threads", "1"]
+    monkeypatch.setattr(sys, "argv", ["processes", *given])
     options = arguments("", add=processes.add_options)
     found = processes.measure(options, Processes())
     assert set(found["rules"]) == set(processes.RULES)
@@ -147,3 +149,8 @@ def test_product_rate_counts_a_product_and_a_sum(monkeypatch):
     )
     found = scoring.product_rate(torch.float32, (3, 5, 7), Stopwatch(), 1, repeats=4)
     assert found == 4 * 2 * 3 * 5 * 7 / 2.0
+
+
+def test_every_device_with_budgets_has_one_in_scoring():
+    keys = {pseudo_likelihood.budget_key(device) for device in scoring.BUDGETS}
+    assert keys == set(pseudo_likelihood.TOKEN_BUDGET)

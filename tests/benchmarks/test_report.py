@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -142,14 +143,16 @@ def test_a_page_without_the_markers_is_an_error():
         report.put("no markers here", "gpu", ["text"])
 
 
-def test_the_page_is_what_the_results_say(tmp_path, monkeypatch):
-    """Numbers on the page come from the files beside the benchmarks, and from nowhere else."""
-    page = tmp_path / "page.md"
-    page.write_text(report.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.setattr(report, "COSTS_PAGE", tmp_path / "guides" / "costs.md")  # has its own test
-    report.COSTS_PAGE.parent.mkdir()
-    report.COSTS_PAGE.write_text("<!-- costs -->\n<!-- /costs -->\n", encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["report", "--page", str(page)])
+def test_the_pages_are_what_the_results_say(tmp_path, monkeypatch):
+    """Numbers on the pages come from the files beside the benchmarks, and from nowhere else."""
+    page, costs = tmp_path / "page.md", tmp_path / "guides" / "costs.md"
+    costs.parent.mkdir()
+    shutil.copy(report.PAGE, page)
+    shutil.copy(report.COSTS_PAGE, costs)
+    given = ["report", "--page", str(page), "--costs-page", str(costs)]
+    monkeypatch.setattr(sys, "argv", given)
     report.main()
     assert len(list(RESULTS.glob("*.json"))) >= 5
-    assert page.read_text(encoding="utf-8") == report.PAGE.read_text(encoding="utf-8")
+    for made, kept in ((page, report.PAGE), (costs, report.COSTS_PAGE)):
+        assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
+    assert (tmp_path / "img" / "costs.png").stat().st_size > 10_000

@@ -44,12 +44,8 @@ def error(*arguments: object, typed: str | None = None) -> str:
     return line
 
 
-def parse(line: str) -> None:
-    """Parse a command line with the real options, without running the command.
-
-    Raises:
-        click.UsageError: There is no such command or option.
-    """
+def parse(line: str) -> click.Context:
+    """Parse a command line with the real options, without running the command."""
     name, *arguments = shlex.split(line)[1:]
     context, command = click.Context(cli), cli.get_command(click.Context(cli), name)
     assert command is not None, f"there is no command '{name}'"
@@ -57,7 +53,7 @@ def parse(line: str) -> None:
         name, *arguments = arguments
         command = command.get_command(context, name)
         assert command is not None, f"there is no command '{name}'"
-    command.make_context(name, list(arguments), parent=context)
+    return command.make_context(name, list(arguments), parent=context)
 
 
 def write_run(folder: Path, encoder: Path, **settings: object) -> Path:
@@ -70,7 +66,6 @@ def write_run(folder: Path, encoder: Path, **settings: object) -> Path:
 
 
 def write_split(path: Path, rows: list[tuple[str, str]], header: str = "text\tlabel") -> None:
-    """Write a split as tab-separated values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [header, *("\t".join(row) for row in rows)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

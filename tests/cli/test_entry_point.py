@@ -26,52 +26,42 @@ from auxlearn.core.signals import SIGNALS, StopRequest, interruptible
 from auxlearn.results.folder import logged_into
 from tests.cli.helpers import call, error
 
-HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "matplotlib", "numpy")
+HEAVY = ("torch", "transformers", "datasets", "sklearn", "pandas", "pyarrow", "matplotlib", "numpy")
+#: Names that do not exist, which is found before heavy libraries are loaded.
+MISTAKES = (
+    "train --aux l3mas",
+    "train --aux l3mask --weights mta",
+    "predict runs/nosuch Text.",
+    "evaluate runs/nosuch --dataset pydocs",
+    "ensemble runs/nosuch runs/other",
+)
 
 
 def python(code: str) -> str:
-    """Run code in a new interpreter and return what it prints."""
     return subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True
     ).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "absent"),
-    [
-        (["--help"], (*HEAVY, "pydantic", "rich", "yaml")),
-        (["--version"], (*HEAVY, "pydantic", "rich", "yaml")),
-        (["train", "--help"], HEAVY),
-        (["list", "encoders"], HEAVY),
-    ],
-)
-def test_commands_without_a_model_import_no_heavy_library(arguments, absent):
-    code = (
-        "import sys\nfrom auxlearn.cli import cli\n"
-        f"cli({arguments!r}, prog_name='auxlearn', standalone_mode=False)\n"
-        f"print('LOADED', sorted(set({absent!r}) & set(sys.modules)), len(sys.modules) > 50)"
-    )
-    assert python(code).splitlines()[-1] == "LOADED [] True"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["train", "--aux", "l3mas"],
-        ["train", "--aux", "l3mask", "--weights", "mta"],
-        ["predict", "runs/nosuch", "A text."],
-        ["evaluate", "runs/nosuch", "--dataset", "pydocs"],
-        ["ensemble", "runs/nosuch", "runs/other"],
-    ],
-)
-def test_a_mistake_in_a_name_is_found_before_heavy_libraries_are_loaded(arguments):
-    code = (
-        "import sys\nfrom auxlearn.cli import cli\n"
-        f"try:\n    cli({arguments!r}, prog_name='auxlearn')\n"
-        "except SystemExit as stopped:\n"
-        "    print(stopped.code, sorted({'torch', 'transformers'} & set(sys.modules)))"
-    )
-    assert python(code).splitlines()[-1] == "2 []"
+def test_commands_without_a_model_import_no_heavy_library():
+    code = f"""
+import sys
+from auxlearn.cli import cli
+for arguments in (["--help"], ["--version"]):
+    cli(arguments, prog_name="auxlearn", standalone_mode=False)
+print("LOADED", {{*{HEAVY}, "pydantic", "rich", "yaml"}} & {{*sys.modules}}, len(sys.modules) > 50)
+for arguments in (["train", "--help"], ["list", "encoders"], ["list", "datasets"]):
+    cli(arguments, prog_name="auxlearn", standalone_mode=False)
+    print("LOADED", {{*{HEAVY}}} & {{*sys.modules}}, "pydantic" in sys.modules)
+for arguments in {MISTAKES}:
+    try:
+        cli(arguments.split(), prog_name="auxlearn")
+    except SystemExit as stopped:
+        print("STOPPED", stopped.code, {{"torch", "transformers"}} & {{*sys.modules}})
+"""
+    lines = python(code).splitlines()
+    assert [line for line in lines if "LOADED" in line] == ["LOADED set() True"] * 4
+    assert [line for line in lines if "STOPPED" in line] == ["STOPPED 2 set()"] * len(MISTAKES)
 
 
 def test_help_takes_less_than_half_a_second():
@@ -81,7 +71,7 @@ def test_help_takes_less_than_half_a_second():
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(seconds() for _ in range(3)) < 0.5
+    assert any(seconds() < 0.5 for _ in range(3))
 
 
 def test_python_m_auxlearn_is_the_same_program():
@@ -154,11 +144,6 @@ def test_a_stopped_command_exits_with_130(failing, problem):
     assert result.stderr == f"error: {str(problem) or 'interrupted'}\n"
 
 
-def test_a_full_disk_is_one_line(failing):
-    failing(OSError(28, "No space left on device", "runs/x/metrics.jsonl"))
-    assert error("list", "encoders").startswith("the disk is full for runs/x/metrics.jsonl: free")
-
-
 @pytest.mark.parametrize(
     "problem",
     [
@@ -201,6 +186,7 @@ def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_pat
         (errno.EIO, "cannot use some/path (Input/output error): check the path"),
         (errno.EMFILE, "the system refuses more (Too many open files): raise its limit"),
         (errno.EDQUOT, "the disk is full for some/path: free some space"),
+        (errno.ENOSPC, "the disk is full for some/path: free some space"),
     ],
 )
 def test_an_error_of_the_system_is_one_line(failing, code, said):
@@ -290,12 +276,7 @@ def test_warnings_of_libraries_are_hidden(monkeypatch):
     result = call("list")
     assert result.stdout == "done\n"
     assert result.stderr == "warning: look at this\n"
-    assert before == (
-        logger.level,
-        logger.propagate,
-        logger.handlers,
-        logging.root.handlers,
-    )
+    assert before == (logger.level, logger.propagate, logger.handlers, logging.root.handlers)
 
 
 def test_main_runs_the_group(monkeypatch, capsys):

@@ -42,7 +42,6 @@ EXAMPLES = [(name, example) for name, command in commands().items() for example 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory, one_layer) -> Path:
-    """A folder with everything that the examples name."""
     folder = tmp_path_factory.mktemp("workspace")
     (folder / "encoder").symlink_to(one_layer)
     for name in ("reviews", "other_reviews", "columns"):

@@ -110,7 +110,3 @@ def test_data_check_accepts_other_columns(data):
         split.write_text(split.read_text().replace("text\tlabel", "body\tlabel"))
     assert call("data", "check", data, "--text-column", "body").exit_code == 0
     assert "has no text column 'text'" in error("data", "check", data)
-
-
-def test_data_check_suggests_a_name():
-    assert "did you mean 'pydocs'?" in error("data", "check", "pydoc")

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pydantic import Field
 
 from auxlearn.cli import COMMANDS, cli
-from auxlearn.commands.options import ExampleCommand, options_of
+from auxlearn.commands.options import ExampleCommand, options_of, run_config
 from auxlearn.core.arguments import Count, UserPath, checked, settings_of
 from auxlearn.core.errors import ConfigError
 
@@ -95,3 +95,16 @@ def test_every_option_of_a_command_has_help(name):
         assert option.help, option.name
         assert "``" not in option.help, option.name
         assert ":`" not in option.help, option.name
+
+
+def test_further_sets_of_the_command_line_replace_those_of_the_file(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("ood: [{dataset: data/hans, decision: argmax}]\nmax_length: 64\n")
+    kept = run_config(str(file), {"seed": 3}, [])
+    assert [(one.name, one.decision) for one in kept.ood] == [("hans", "argmax")]
+    given = run_config(str(file), {"ood": ("data/imdb_cad", "anli")}, [])
+    assert [(one.name, one.dataset) for one in given.ood] == [
+        ("imdb_cad", "data/imdb_cad"),
+        ("anli", "anli"),
+    ]
+    assert given.max_length == 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from auxlearn.core.registry import TASKS, register_task
 from auxlearn.core.run_settings import section_of
 from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
-from tests.cli.helpers import call, error, lines_of_error
+from tests.cli.helpers import call, error
 from tests.results import examples
 
 
@@ -36,8 +37,6 @@ def trained(monkeypatch) -> list[RunConfig]:
 
 @pytest.fixture
 def config_file(tmp_path):
-    """Write a configuration file."""
-
     def write(**settings: object) -> Path:
         path = tmp_path / "run.yaml"
         path.write_text(yaml.safe_dump(settings))
@@ -144,83 +143,54 @@ def test_options_take_precedence_over_the_file_key_by_key(trained, config_file):
     assert config == expected.resolved()
 
 
-def test_a_saved_configuration_repeats_the_run(trained, tmp_path):
-    first = config_of(trained, "--aux", "l3mask", "--score", "surprisal", "--weights", "meta")
-    path = tmp_path / "config.yaml"
-    path.write_text(first.to_yaml())
-    assert config_of(trained, "--config", path) == first
+SURPRISED = [{"l3mask": {"score": "surprisal"}}]
+OFTEN = [{"random_mlm": {"probability": 0.2}}]
 
 
 @pytest.mark.parametrize(
     ("arguments", "aux", "weights"),
     [
+        ("--aux l3mask --l3mask-score surprisal", SURPRISED, "fixed"),
+        ("--aux l3mask --score=surprisal", SURPRISED, "fixed"),
+        ("--score surprisal --aux l3mask", SURPRISED, "fixed"),
+        ("--aux l3mask --alpha 0.3", ["l3mask"], {"fixed": {"alpha": 0.3}}),
+        ("--aux l3mask --fixed-alpha 0.3", ["l3mask"], {"fixed": {"alpha": 0.3}}),
         (
-            ["--aux", "l3mask", "--l3mask-score", "surprisal"],
-            [{"l3mask": {"score": "surprisal"}}],
-            "fixed",
-        ),
-        (["--aux", "l3mask", "--score=surprisal"], [{"l3mask": {"score": "surprisal"}}], "fixed"),
-        (
-            ["--score", "surprisal", "--aux", "l3mask"],
-            [{"l3mask": {"score": "surprisal"}}],
-            "fixed",
-        ),
-        (["--aux", "l3mask", "--alpha", "0.3"], ["l3mask"], {"fixed": {"alpha": 0.3}}),
-        (["--aux", "l3mask", "--fixed-alpha", "0.3"], ["l3mask"], {"fixed": {"alpha": 0.3}}),
-        (
-            ["--aux", "l3mask", "--aux", "random_mlm", "--alpha", "[0.2, 0.1]"],
+            "--aux l3mask --aux random_mlm --alpha '[0.2, 0.1]'",
             ["l3mask", "random_mlm"],
             {"fixed": {"alpha": (0.2, 0.1)}},
         ),
+        ("--aux random_mlm --random-mlm-probability 0.2 --weights meta", OFTEN, "meta"),
+        ("--aux random_mlm --random_mlm_probability 0.2", OFTEN, "fixed"),
         (
-            ["--aux", "random_mlm", "--random-mlm-probability", "0.2", "--weights", "meta"],
-            [{"random_mlm": {"probability": 0.2}}],
-            "meta",
-        ),
-        (
-            ["--aux", "random_mlm", "--random_mlm_probability", "0.2"],
-            [{"random_mlm": {"probability": 0.2}}],
-            "fixed",
-        ),
-        (
-            [
-                *("--aux", "l3mask", "--weights", "meta", "--meta-every", "5"),
-                *("--meta-split", "train:0.1", "--split", "train:0.2", "--horizon", "steps"),
-            ],
+            "--aux l3mask --weights meta --meta-every 5 --meta-split train:0.1 --split train:0.2 "
+            "--horizon steps",
             ["l3mask"],
             {"meta": {"every": 5, "split": "train:0.2", "horizon": "steps"}},
         ),
         (  # a core option keeps its name; the plug-in's needs the full form
-            [
-                *("--weights", "meta", "--learning-rate", "1e-3"),
-                *("--meta-learning-rate", "1e-2", "--horizon", "steps"),
-            ],
+            "--weights meta --learning-rate 1e-3 --meta-learning-rate 1e-2 --horizon steps",
             [],
             {"meta": {"learning_rate": 0.01, "horizon": "steps"}},
         ),
         (
-            ["--aux", "l3mask", "--aux", "l3mask", "--probability", "0.3"],
-            [{"l3mask": {"probability": 0.3}}, {"l3mask": {"probability": 0.3}}],
+            "--aux l3mask --aux l3mask --probability 0.3",
+            [{"l3mask": {"probability": 0.3}}] * 2,
             "fixed",
         ),
         (
-            [
-                *("--aux", "random_mlm:words", "--aux", "random_mlm:rare"),
-                *("--words-probability", "0.3", "--rare-probability", "0.1"),
-            ],
+            "--aux random_mlm:words --aux random_mlm:rare --words-probability 0.3 "
+            "--rare-probability 0.1",
             [{"random_mlm:words": {"probability": 0.3}}, {"random_mlm:rare": {"probability": 0.1}}],
             "fixed",
         ),
-        (  # a field of text takes what YAML would read as a number or a truth value
-            ["--aux", "random_mlm", "--corpus", "2024"],
-            [{"random_mlm": {"corpus": "2024"}}],
-            "fixed",
-        ),
-        (["--aux", "random_mlm", "--corpus", "null"], ["random_mlm"], "fixed"),
+        # A field of text takes what YAML would read as a number or a truth value.
+        ("--aux random_mlm --corpus 2024", [{"random_mlm": {"corpus": "2024"}}], "fixed"),
+        ("--aux random_mlm --corpus null", ["random_mlm"], "fixed"),
     ],
 )
 def test_options_of_plug_ins(trained, arguments, aux, weights):
-    config = config_of(trained, *arguments)
+    config = config_of(trained, *shlex.split(arguments))
     expected = RunConfig(aux=aux, weights=weights, learning_rate=config.learning_rate).resolved()
     assert (config.aux, config.weights) == (expected.aux, expected.weights)
 
@@ -275,72 +245,41 @@ def test_a_plug_in_file_adds_its_options(trained, tmp_path):
     assert config.aux[0].options["sharpness"] == 9
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--epoch", "3"], "unknown option '--epoch': did you mean '--epochs'?"),
-        (["--seedd=3"], "unknown option '--seedd': did you mean '--seed'?"),
-        (["--confg", "x"], "unknown option '--confg': did you mean '--config'?"),
-        (
-            ["--weights", "meta", "--meta-evry", "2"],
-            "unknown option '--meta-evry': did you mean '--meta-every'?",
-        ),
-        (
-            ["--aux", "l3mask", "--scor", "x"],
-            "unknown option '--scor': did you mean '--score'?",
-        ),
-        (
-            ["--score", "surprisal"],
-            "option '--score' belongs to l3mask, which is not chosen: add --aux l3mask",
-        ),
-        (
-            ["--weight", "meta"],
-            "option '--weight' belongs to r_drop, which is not chosen: add --loss r_drop; or did "
-            "you mean '--weights'?",
-        ),
-        (
-            ["--aux", "l3mask", "--meta-every", "2"],
-            "option '--meta-every' belongs to meta, which is not chosen: add --weights meta",
-        ),
-        (
-            ["--aux", "l3mask", "--weights", "meta", "--alpha", "0.3"],
-            "option '--alpha' belongs to fairgrad, fixed and gradnorm, none of which is chosen: "
-            "name one with --weights",
-        ),
-        (["--qqq", "x"], "unknown option '--qqq': see `auxlearn train --help`"),
-        (["-x", "3"], "unknown option '-x': see `auxlearn train --help`"),
-        (["l3mask"], "unexpected argument 'l3mask': options begin with --"),
-        (["--weights", "meta", "--every"], "option '--every' needs a value"),
-        (
-            ["--aux", "l3mask", "--aux", "random_mlm", "--probability", "0.2"],
-            "option '--probability' is ambiguous: write --l3mask-probability or "
-            "--random-mlm-probability",
-        ),
-        (["--aux", "l3msk"], "unknown auxiliary task 'l3msk': did you mean 'l3mask'?"),
-        (["--weights", "mta"], "unknown weighting 'mta': did you mean 'meta'?"),
-        (["--plugin", "nowhere.py"], "plug-in file nowhere.py does not exist"),
-        (["--config", "nowhere.yaml"], "there is no file nowhere.yaml: check the path"),
-        (["--epochs", "0"], "command line: epochs: Input should be greater than or equal to 1"),
-        (["--epochs", "ten"], "invalid value for '--epochs': 'ten' is not a valid integer"),
-        (["--metric", "f1"], "invalid value for '--metric': 'f1' is not one of 'accuracy', "),
-        (["--weights", "meta", "--every", "0"], "meta: every: Input should be greater than or "),
-        (
-            ["--aux", "l3mask", "--score", "high"],
-            "l3mask: score: Input should be 'complement' or 'surprisal', got 'high'",
-        ),
-    ],
-)
-def test_a_wrong_option_is_one_line(trained, arguments, line):
-    assert error("train", *arguments).startswith(line)
+WRONG = {
+    "--epoch 3": "unknown option '--epoch': did you mean '--epochs'?",
+    "--seedd=3": "unknown option '--seedd': did you mean '--seed'?",
+    "--confg x": "unknown option '--confg': did you mean '--config'?",
+    "--weights meta --meta-evry 2": "unknown option '--meta-evry': did you mean '--meta-every'?",
+    "--aux l3mask --scor x": "unknown option '--scor': did you mean '--score'?",
+    "--score surprisal": "option '--score' belongs to l3mask, which is not chosen: add --aux",
+    "--weight meta": "option '--weight' belongs to r_drop, which is not chosen: add --loss r_drop; "
+    "or did you mean '--weights'?",
+    "--aux l3mask --meta-every 2": "option '--meta-every' belongs to meta, which is not chosen: "
+    "add --weights meta",
+    "--aux l3mask --weights meta --alpha 0.3": "option '--alpha' belongs to fairgrad, fixed and "
+    "gradnorm, none of which is chosen: name one with --weights",
+    "--qqq x": "unknown option '--qqq': see `auxlearn train --help`",
+    "-x 3": "unknown option '-x': see `auxlearn train --help`",
+    "l3mask": "unexpected argument 'l3mask': options begin with --",
+    "--weights meta --every": "option '--every' needs a value",
+    "--aux l3mask --aux random_mlm --probability 0.2": "option '--probability' is ambiguous: write "
+    "--l3mask-probability or --random-mlm-probability",
+    "--aux l3msk": "unknown auxiliary task 'l3msk': did you mean 'l3mask'?",
+    "--weights mta": "unknown weighting 'mta': did you mean 'meta'?",
+    "--plugin nowhere.py": "plug-in file nowhere.py does not exist",
+    "--config nowhere.yaml": "there is no file nowhere.yaml: check the path",
+    "--epochs 0": "command line: epochs: Input should be greater than or equal to 1",
+    "--epochs ten": "invalid value for '--epochs': 'ten' is not a valid integer",
+    "--metric f1": "invalid value for '--metric': 'f1' is not one of 'accuracy', ",
+    "--weights meta --every 0": "meta: every: Input should be greater than or ",
+    "--aux l3mask --score high": "l3mask: score: Input should be 'complement' or 'surprisal', got ",
+}
+
+
+@pytest.mark.parametrize("arguments", WRONG)
+def test_a_wrong_option_is_one_line(trained, arguments):
+    assert error("train", *arguments.split()).startswith(WRONG[arguments])
     assert trained == []
-
-
-def test_all_errors_of_a_file_are_reported_together(trained, config_file):
-    path = config_file(epochs=0, encodr="bert", metric="f1")
-    lines = lines_of_error("train", "--config", path)
-    assert len(lines) == 3
-    assert all(line.startswith(f"{path}: ") for line in lines)
-    assert f"{path}: unknown key 'encodr': did you mean 'encoder'?" in lines
 
 
 def test_results_go_to_standard_output_and_messages_to_standard_error(

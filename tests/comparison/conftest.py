@@ -18,16 +18,9 @@ LABELS = ["no", "yes"]
 
 def scores(right: int, examples: int) -> dict:
     share = right / examples
-    return {
-        "examples": examples,
-        "accuracy": share,
-        "macro_f1": share - 0.01,
-        "per_class": {
-            name: {"precision": share, "recall": share, "f1": share, "support": examples / 2}
-            for name in LABELS
-        },
-        "confusion": [],
-    }
+    one = dict.fromkeys(("precision", "recall", "f1"), share) | {"support": examples / 2}
+    found = {"examples": examples, "accuracy": share, "macro_f1": share - 0.01, "confusion": []}
+    return found | {"per_class": dict.fromkeys(LABELS, one)}
 
 
 def write_run(folder: Path, trial, right: dict[str, int], seconds: float, examples: int) -> None:
@@ -78,18 +71,13 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
     (folder / "predictions").mkdir()
     for name, count in right.items():
-        pairs = [
-            (t, t if number < count else 1 - t) for number, t in enumerate([0, 1] * (examples // 2))
-        ]
-        lines = [
-            {
-                "label": LABELS[t],
-                "predicted": LABELS[p],
-                "probabilities": [0.6 - 0.2 * p, 0.4 + 0.2 * p],
-            }
-            for t, p in pairs
-        ]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
+        text = ""
+        for number in range(examples):
+            said = number % 2 if number < count else 1 - number % 2
+            line = {"label": LABELS[number % 2], "predicted": LABELS[said]}
+            text += (
+                json.dumps(line | {"probabilities": [0.6 - 0.2 * said, 0.4 + 0.2 * said]}) + "\n"
+            )
         (folder / "predictions" / f"{name}.jsonl").write_text(text)
 
 

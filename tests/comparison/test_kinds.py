@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import auxlearn
@@ -194,10 +193,12 @@ def test_methods_are_compared_by_the_metrics_of_the_kind(name, runs, tmp_path):
     assert pair.seeds == 4
     (default,) = auxlearn.compare(*runs[name]).blocks[0].columns
     assert default.metric == metrics[0]
-    done = call("compare", *runs[name], "--show", "pairs", "--output", tmp_path / "tables")
+    drawn = name in ("multi_label", "regression")  # plots of the others differ in names alone
+    output = ["--output", tmp_path / "tables"] * drawn
+    done = call("compare", *runs[name], "--show", "pairs", *output)
     assert done.exit_code == 0, done.output
     assert "random_mlm, fixed - single task" in done.output
-    assert len(list((tmp_path / "tables").glob("*.pdf"))) == 4
+    assert len(list((tmp_path / "tables").glob("*.pdf"))) == 4 * drawn
 
 
 def test_the_smaller_error_is_the_better_one(runs):
@@ -209,6 +210,8 @@ def test_the_smaller_error_is_the_better_one(runs):
     assert pair.low < pair.difference < pair.high
     assert pair.beats > 0.5
     assert correlation.pairs[0].difference > 0
+    frame = found.to_frame()
+    assert list(frame[frame["metric"] == "mae"]["best"]) == [False, True]
     text = found.to_markdown(show=["pairs"])
     assert "Scores in percent (MAE in the unit of the labels) on test" in text
     assert f"**{error.means[error.best]:.3f}**" in text
@@ -291,7 +294,8 @@ def test_thresholds_of_an_ensemble_are_chosen_on_dev(runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path):
+def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path, monkeypatch):
+    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)
     two = runs[name][0], runs[name][4]  # one of each method
     page = auxlearn.report(*two, output=tmp_path / "page.html").read_text()
     truth, outputs = labels_and_outputs(name, 1.5, 0)
@@ -335,10 +339,3 @@ def test_a_sweep_chooses_the_smaller_error(tmp_path):
     chosen = chosen_trials(sweep, trials, dev.get)
     assert chosen == {one.digest for one in trials if one.config.learning_rate == 1e-4}
     assert mean_dev(trials[:2], sweep, dev.get) == pytest.approx(-1e-3)
-
-
-def test_frames_hold_the_scores_in_their_own_unit(runs):
-    frame = auxlearn.compare(*runs["regression"], metrics=["mae"]).to_frame()
-    assert isinstance(frame, pd.DataFrame)
-    assert list(frame["best"]) == [False, True]
-    assert (frame["mean"] > 0).all()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -96,74 +96,49 @@ def test_an_error_while_computing_leaves_no_entry(tmp_path):
     same(cache.get("key", lambda: TENSORS))
 
 
-WORKER = """
-import sys, time
-from pathlib import Path
-import torch
-from auxlearn.core.cache import TensorCache
-
-folder = Path(sys.argv[1])
-
-def make():
-    with open(folder / "made.log", "a") as log:
-        log.write("made\\n")
-    time.sleep(1.0)
-    return {"x": torch.arange(5)}
-
-cache = TensorCache(folder / "cache")
-(folder / f"ready-{sys.argv[2]}").touch()
-while not (folder / "go").exists():
-    time.sleep(0.01)
-assert cache.get("key", make)["x"].tolist() == [0, 1, 2, 3, 4]
-"""
+def forked(work):
+    """Run a function in a child of this process; return its number."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        finally:
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+    return child
 
 
-def wait_for(condition, seconds=180):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_two_processes_at_once_compute_once(tmp_path):
-    workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path), str(number)])
-        for number in range(2)
-    ]
-    wait_for(lambda: all((tmp_path / f"ready-{number}").exists() for number in range(2)))
-    (tmp_path / "go").touch()
-    assert [worker.wait(timeout=180) for worker in workers] == [0, 0]
+    barrier = multiprocessing.get_context("fork").Barrier(2)
+
+    def make():
+        with (tmp_path / "made.log").open("a") as log:
+            log.write("made\n")
+        time.sleep(0.3)
+        return TENSORS
+
+    def work():
+        barrier.wait()
+        same(TensorCache(tmp_path / "cache").get("key", make))
+
+    children = [forked(work) for _ in range(2)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
     assert (tmp_path / "made.log").read_text() == "made\n"
 
 
-KILLED = """
-import os, sys, time
-from pathlib import Path
-import torch
-from auxlearn.core.cache import TensorCache
-
-folder = Path(sys.argv[1])
-
-def hang(*_):
-    (folder / "written").touch()
-    time.sleep(600)
-
-os.replace = hang
-TensorCache(folder / "cache").get("key", lambda: {"x": torch.arange(5)})
-"""
-
-
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_kill_between_writing_and_moving_leaves_no_entry(tmp_path):
-    worker = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)])
-    wait_for((tmp_path / "written").exists)
-    worker.send_signal(signal.SIGKILL)
-    worker.wait(timeout=60)
-    assert list((tmp_path / "cache").glob("*.safetensors")) == []
+    def work():
+        os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        TensorCache(tmp_path).get("key", lambda: TENSORS)
+
+    assert os.WTERMSIG(os.waitpid(forked(work), 0)[1]) == signal.SIGKILL
+    assert list(tmp_path.glob("*.safetensors")) == []
     # The lock of the dead is free, and what it left does not get in the way.
     made = []
-    same(TensorCache(tmp_path / "cache").get("key", lambda: made.append(1) or TENSORS))
+    same(TensorCache(tmp_path).get("key", lambda: made.append(1) or TENSORS))
     assert made == [1]
-    same(TensorCache(tmp_path / "cache").get("key", never))
+    same(TensorCache(tmp_path).get("key", never))
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):

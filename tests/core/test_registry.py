@@ -122,8 +122,7 @@ def plugin(path, body):
 
 def test_a_file_registers_a_task(tmp_path):
     path = plugin(
-        tmp_path / "my task.py",
-        '@register_task("from_file")\nclass Mine:\n    origin = __file__\n',
+        tmp_path / "my task.py", '@register_task("from_file")\nclass Mine:\n    origin = __file__\n'
     )
     load_plugin(path)
     first = TASKS.get("from_file")
@@ -164,11 +163,6 @@ def test_files_that_cannot_be_imported(tmp_path):
     assert "ModuleNotFoundError: No module named 'a_package_that_nobody_has'" in refusal(missing)
     leaving = plugin(tmp_path / "leaving.py", "raise SystemExit(3)\n")
     assert f"plug-in file {leaving} cannot be imported: SystemExit: 3" in refusal(leaving)
-
-
-def test_a_file_that_takes_a_built_in_name(tmp_path):
-    path = plugin(tmp_path / "taken.py", '@register_task("l3mask")\nclass Mine:\n    pass\n')
-    assert "is taken by auxlearn.tasks.l3mask" in refusal(path)
 
 
 def test_paths_that_are_not_python_files(tmp_path):

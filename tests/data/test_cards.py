@@ -107,16 +107,5 @@ def test_invalid_card(tmp_path, changes, expected):
     assert expected in message(write_card(tmp_path, **changes))
 
 
-def test_file_that_is_not_a_card(tmp_path):
-    path = tmp_path / "own.yaml"
-    assert message(path) == f"there is no file {path}: check the path"
-    path.write_text("- a list")
-    assert "must be a mapping" in message(path)
-    path.write_text("a: [")
-    assert "own.yaml:1: not valid YAML: " in message(path)
-    path.write_text("a: !!python/object/apply:os.getcwd []")
-    assert "own.yaml:1: not valid YAML: " in message(path)
-
-
 def test_the_card_folder_contains_only_cards():
     assert len(list(CARD_FOLDER.iterdir())) == len(card_names()) > 0

@@ -171,11 +171,7 @@ def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
 @pytest.mark.parametrize(
     ("split_map", "columns", "expected"),
     [
-        (
-            None,
-            Columns(),
-            "split 'train' has no text column 'text': its columns are premise, hypo",
-        ),
+        (None, Columns(), "split 'train' has no text column 'text': its columns are premise, hypo"),
         (
             None,
             Columns(text_column="premise", text_pair_column="hypotheses"),

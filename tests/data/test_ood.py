@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.errors import DataError
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import card_names, find_card, load_dataset
@@ -193,20 +193,3 @@ def test_forms_in_a_configuration(tmp_path):
     file.write_text(config.to_yaml())
     assert load_config(file) == config
     assert config.digest != RunConfig().digest
-
-
-@pytest.mark.parametrize(
-    ("ood", "message"),
-    [
-        (["a/x", "b/x"], "the name 'x' is taken"),
-        (["data/test"], "the name 'test' is taken"),
-        ([{"dataset": "x", "label": {}}], "unknown key 'ood.0.label'"),
-        ([{"dataset": "x", "decision": "max"}], "decision"),
-        ([{"name": "x"}], "dataset: Field required"),
-    ],
-)
-def test_invalid_configurations(tmp_path, ood, message):
-    file = tmp_path / "config.yaml"
-    file.write_text(json.dumps({"ood": ood}))
-    with pytest.raises(ConfigError, match=message):
-        load_config(file)

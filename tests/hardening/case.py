@@ -11,18 +11,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """The folder that a case is made in; commands run in it, so paths may be relative.
-
-    Attributes:
-        path: The folder, empty at first.
-        encoder_folder: Returns the folder of a tiny encoder by family; it must not be changed.
-        finished_run: Folder of a finished run with the classes "no" and "yes" and its data set
-            ``reviews``; it must not be changed.
-    """
+    """The folder that a case is made in; commands run in it, so paths may be relative."""
 
     path: Path
-    encoder_folder: Callable[[str], Path]
-    finished_run: Callable[[], Path]
+    encoder_folder: Callable[[str], Path]  # of a tiny encoder by family, not to be changed
+    finished_run: Callable[[], Path]  # with the classes "no" and "yes", not to be changed
 
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a file, text as UTF-8; its folder is created."""
@@ -42,29 +35,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Case:
-    """A bad input.
-
-    Attributes:
-        id: Name of the test.
-        command: Arguments of ``auxlearn``; relative paths are within the case's folder.
-        line: Regular expression that an error line must contain.
-        make: Writes the files of the case.
-        code: Exit code.
-        typed: Standard input.
-        lines: Error lines at most.
-        leaves: Names in the case's folder that the command may create or change.
-        environment: Variables set while the command runs.
-    """
+    """A bad input: a command, and the one line that it must be answered with."""
 
     id: str
     command: Sequence[str]
-    line: str
+    line: str  # a regular expression that an error line must contain
     make: Callable[[Place], object] | None = None
-    code: int = 2
     typed: str | bytes | None = None
-    lines: int = 3
-    leaves: tuple[str, ...] = ()
-    environment: tuple[tuple[str, str], ...] = ()
+    lines: int = 3  # error lines at most
+    leaves: tuple[str, ...] = ()  # names in the folder that the command may create or change
 
 
 def cases(

@@ -1,24 +1,66 @@
-"""Bad command lines and folders of runs."""
+"""Bad command lines, files beside a run, and columns."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from typing import Any
 
-from tests.hardening.case import Case, Place
-from tests.hardening.inputs import GOOD, MANY, folder, pipe, sparse_file, writes
+from tests.hardening.case import Case, Place, cases
+from tests.hardening.inputs import (
+    CHECK,
+    GOOD,
+    MANY,
+    Make,
+    folder,
+    of_encoder,
+    parquet,
+    pipe,
+    sparse_file,
+    together,
+    writes,
+)
+
+run = Place.copy_run
+trainable = of_encoder(lambda model: None)
 
 
-def with_run(place: Place) -> object:
-    """Beside a finished run."""
-    return place.copy_run()
+def beside_a_run(make: Make) -> Make:
+    return together(run, make)
 
 
-def beside_a_run(make: Callable[[Place], object]) -> Callable[[Place], object]:
-    """Make something beside a finished run."""
-    return lambda place: (with_run(place), make(place))
+def repeated(in_lists: bool) -> Make:
+    """A text of 900,000 characters that a file holds once and 6,000 rows name."""
 
+    def make(place: Place) -> None:
+        import pyarrow as pa
+
+        indices = pa.array([0] * 6000, pa.int32())
+        texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 900_000]))
+        if in_lists:
+            lists = pa.ListArray.from_arrays(pa.array(range(0, 6001, 10), pa.int32()), texts)
+            parquet(text=["a text"] * 600, label=["a", "b"] * 300, more=lists)(place)
+        else:
+            parquet(text=texts, label=["a", "b"] * 3000)(place)
+
+    return make
+
+
+def nulls(place: Place) -> None:
+    import pyarrow
+
+    parquet(text=pyarrow.nulls(10**9))(place)
+
+
+MEMORY: dict[str, Any] = {
+    "a text 6,000 times": (r"more than 4,294,967,296 bytes", repeated(in_lists=False)),
+    "a text in lists": (r"more than 4,294,967,296 bytes", repeated(in_lists=True)),
+    "a billion nulls": (r"more than 4,294,967,296 bytes", nulls),
+}
+TRAIN = "train --dataset d --encoder encoder --cache-dir cache"
+SCORE, PRETRAIN = "score --encoder tiny", "pretrain --encoder tiny --output o"
+A_PATH = r"a path is needed, not an empty text"
+TEST = beside_a_run(writes("d/test.jsonl", GOOD))
+SAME = r"column 'label' is that of the text and of the label"
 
 #: By name: the command, the error line, and what makes the case.
 COMMANDS: dict[str, tuple[Any, ...]] = {
@@ -26,61 +68,47 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "unknown option": ("data check d --txt-column x", r"unknown option '--txt-column'"),
     "option without a value": ("train --seed", r"--seed"),
     "text for a number": ("train --epochs ten", r"'ten' is not a valid integer"),
-    "a long value for a number": (["train", "--epochs", "9" * 5000], r"epochs"),
+    "5,000 digits": (f"train --epochs {'9' * 5000}", r"epochs"),
+    "400 digits": (f"train --epochs {'9' * 400}", r"epochs: .*at most 18 digits"),
+    "31 digits": (f"train --batch-size {'9' * 31}", r"batch_size: .*18 digits"),
+    "a huge rank": ("train --lora-rank 100000000", r"lora_rank: .*1024"),
     "NaN for a rate": ("train --learning-rate nan", r"learning_rate"),
     "infinity for a rate": ("train --learning-rate inf", r"learning_rate"),
     "name of a set leads out": ("train --ood a/..", r"plain name"),
     "a length of one token": ("data check d --max-length 1", r"max_length"),
-    "no encoder": (
-        "data check d --encoder ''",
-        r"a path is needed, not an empty text",
-        writes("d/train.jsonl", MANY),
-    ),
-    "evaluate: a path of no characters": (
-        "evaluate run --dataset ''",
-        r"a path is needed, not an empty text|unknown data set ''",
-        beside_a_run(writes("test.jsonl", GOOD)),
-    ),
+    "no encoder": ("data check d --encoder ''", A_PATH, writes("d/train.jsonl", MANY)),
     "train: a task with the name of the primary one": (
         "train --aux random_mlm:primary",
         r"the name 'primary' is that of the primary task",
     ),
-    "no run folder": ("predict '' a", r"a path is needed, not an empty text"),
+    "train: NUL in the cache": ("train --cache-dir a\0b", r"no null character"),
+    "train: no output": ("train --output ''", r"output: a path is needed"),
+    "train: NUL in a bias": ("train --loss poe --poe-bias a\0.csv", r"path has no null character"),
+    "train: a pipe for probabilities": (
+        f"{TRAIN} --loss poe --poe-bias p.csv",
+        r"p.csv .*not a regular file",
+        together(trainable, pipe("p.csv")),
+    ),
+    "train: a pipe for a plug-in": ("train --plugin p.py", r"p.py does not exist", pipe("p.py")),
+    "train: the label as text": (f"{TRAIN} --text-column label", SAME, trainable),
+    "no run folder": ("predict '' a", A_PATH),
     "no data set": ("evaluate run", r"missing option '--dataset'"),
     "no run": ("predict nowhere text", r"there is no run folder nowhere"),
-    "run: long path": (["predict", "r" * 5000, "text"], r"(File name too long)"),
-    "run: home of nobody": (
-        "predict '~nosuchuser/r' text",
-        r"is not a path|no run folder|no home folder",
-    ),
+    "run: long path": (f"predict {'r' * 5000} text", r"(File name too long)"),
+    "run: home of nobody": ("predict '~nosuchuser/r' a", r"is not a path|no run|no home folder"),
     "predict: two sources": ("predict run a --file x", r"both on the command line"),
     "predict: empty text": ("predict run ' '", r"an empty text"),
-    "predict: zero-width space": (["predict", "run", "\u200b"], r"an empty text"),
-    "predict: not UTF-8": (
-        ["predict", "run", "a\udcff"],
-        r"the command line contains a text that is not UTF-8: a\\udcff",
-    ),
-    "predict: a long text": (
-        ["predict", "run", "x" * 1_000_001],
-        r"a text of 1,000,001 characters",
-        with_run,
-    ),
+    "predict: zero-width space": ("predict run \u200b", r"an empty text"),
+    "predict: not UTF-8": ("predict run a\udcff", r"contains a text that is not UTF-8: a\\udcff"),
+    "predict: a long text": (f"predict run {'x' * 1_000_001}", r"a text of 1,000,001 char", run),
     "predict: a JSON key twice in the first line": (
         "predict run --file f.txt",
         r"f.txt:1: the key 'text' occurs twice",
         beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
     ),
-    "predict: no file": ("predict run --file no.txt", r"there is no file no.txt", with_run),
-    "predict: a folder for a file": (
-        "predict run --file f",
-        r"is not a regular",
-        beside_a_run(folder("f")),
-    ),
-    "predict: a pipe for a file": (
-        "predict run --file f",
-        r"is not a regular",
-        beside_a_run(pipe("f")),
-    ),
+    "predict: no file": ("predict run --file no.txt", r"there is no file no.txt", run),
+    "predict: a folder": ("predict run --file f", r"not a regular", beside_a_run(folder("f"))),
+    "predict: a pipe": ("predict run --file f", r"not a regular", beside_a_run(pipe("f"))),
     "predict: a large file": (
         "predict run --file f",
         r"is too large",
@@ -96,7 +124,28 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"f.txt:1: not UTF-8",
         beside_a_run(writes("f.txt", b"\xff\n")),
     ),
-    "evaluate: no data": ("evaluate run --dataset ./no", r"no folder", with_run),
+    "predict: a document in JSON": (
+        "predict run --file f.json",
+        r"one object on each line and the suffix .jsonl",
+        beside_a_run(writes("f.json", '[{"text": "a"}]')),
+    ),
+    "predict: a pipe for an output": (
+        "predict run a --output p.csv",
+        r"p.csv is not a regular file: choose another --output",
+        beside_a_run(pipe("p.csv")),
+    ),
+    "report: a pipe for an output": (
+        "report run --output p",
+        r"p is not a regular file: choose another --output",
+        beside_a_run(pipe("p")),
+    ),
+    "evaluate: a path of no characters": (
+        "evaluate run --dataset ''",
+        r"a path is needed, not an empty text|unknown data set ''",
+        beside_a_run(writes("test.jsonl", GOOD)),
+    ),
+    "evaluate: no run": ("evaluate nowhere --dataset d", r"there is no run folder nowhere: check"),
+    "evaluate: no data": ("evaluate run --dataset ./no", r"no folder", run),
     "evaluate: no split": (
         "evaluate run --dataset d",
         r"has no split 'test': its splits are",
@@ -104,60 +153,60 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     ),
     "evaluate: other labels": (
         "evaluate run --dataset d",
-        r"no counterpart for",
-        beside_a_run(writes("d/test.jsonl", GOOD)),
+        r"'d' has the labels bad, good, the model knows no, yes: no counterpart for",
+        TEST,
     ),
     "evaluate: a long split": (
-        ["evaluate", "run", "--dataset", "d", "--split", "s" * 3000],
+        f"evaluate run --dataset d --split {'s' * 3000}",
         r"has no split 'sss",
-        beside_a_run(writes("d/test.jsonl", GOOD)),
+        TEST,
     ),
     "evaluate: home of nobody": (
         "evaluate run --dataset '~nosuchuser'",
         r"is not a path|no home folder",
-        with_run,
+        run,
     ),
     "evaluate: no column of second texts": (
         "evaluate run --dataset d --text-pair-column text_pair",
         r"has no text pair column 'text_pair'",
-        beside_a_run(writes("d/test.jsonl", GOOD)),
+        TEST,
     ),
+    "evaluate: the label as text": (
+        "evaluate run --dataset d --text-column label",
+        SAME,
+        together(run, trainable),
+    ),
+    "score: an unknown word": (f"{SCORE} \u6f22\u5b57", r"knows no word"),
+    "score: a long word": (f"{SCORE} {'q' * 101}", r"knows no word"),
+    "score: not UTF-8": (f"{SCORE} a\udcff", r"surrogate"),
+    "score: a text and a file": (f"{SCORE} a --file x", r"twice"),
+    "score: a long text": (f"{SCORE} {'x' * 1_000_001}", r"1,000,001"),
+    "score: 23 digits": (f"{SCORE} a --passes {'9' * 23}", r"passes: .*at most 18 digits"),
     "score: a column of lines": (
-        "score --encoder tiny --file f.txt --text-column body",
+        f"{SCORE} --file f.txt --text-column body",
         r"f.txt has a text per line and no column 'body': leave --text-column out",
         writes("f.txt", "a\n"),
     ),
     "pretrain: a column of lines": (
-        "pretrain --encoder tiny --corpus f.txt --text-column body --output o",
+        f"{PRETRAIN} --corpus f.txt --text-column body",
         r"f.txt has a text per line and no column 'body': leave --text-column out",
         writes("f.txt", "a\nb\n"),
     ),
     "pretrain: another column": (
-        "pretrain --encoder tiny --corpus f.csv --text-column body --output o",
+        f"{PRETRAIN} --corpus f.csv --text-column body",
         r"f.csv has no column 'body' \(it has text\)",
         writes("f.csv", "text\na\nb\n"),
     ),
     "pretrain: labels of a corpus": (
-        "pretrain --encoder tiny --corpus f.txt --label-column label --output o",
+        f"{PRETRAIN} --corpus f.txt --label-column label",
         r"a corpus has texts alone: leave --text-pair-column and --label-column out",
         writes("f.txt", "a\nb\n"),
     ),
-    "pretrain: no corpus": (
-        "pretrain --encoder tiny --corpus no.txt --output o",
-        r"no.txt does not exist",
-    ),
-    "pretrain: a pipe for a corpus": (
-        "pretrain --encoder tiny --corpus f --output o",
-        r"is not a regular",
-        pipe("f"),
-    ),
-    "predict: a document in JSON": (
-        "predict run --file f.json",
-        r"one object on each line and the suffix .jsonl",
-        beside_a_run(writes("f.json", '[{"text": "a"}]')),
-    ),
+    "pretrain: the label as text": (f"{PRETRAIN} --dataset d --text-column label", SAME, trainable),
+    "pretrain: no corpus": (f"{PRETRAIN} --corpus no.txt", r"no.txt does not exist"),
+    "pretrain: a pipe for a corpus": (f"{PRETRAIN} --corpus f", r"is not a regular", pipe("f")),
     "pretrain: corpus of nothing": (
-        "pretrain --encoder tiny --corpus f --output o",
+        f"{PRETRAIN} --corpus f",
         r"contains no text",
         writes("f", "\u200b\n \n"),
     ),
@@ -191,40 +240,72 @@ TYPED: dict[str, tuple[str, str | bytes]] = {
         r"standard input:2: the key 'text' occurs twice",
         '{"text": "a"}\n{"text": "b", "text": "c"}\n',
     ),
+    "a row without text": (r"input:2: empty text in column", '{"text": "a"}\n{"txt": "b"}\n'),
+    "white space in a row": (r"input:3: empty text", '{"text": "a"}\n\n{"text": " "}\n'),
+    "a number for a second text": (
+        r"input:1: column 'text_pair' must hold text, but this is 3",
+        '{"text": "a", "text_pair": 3}\n',
+    ),
+    "a row without its second text": (
+        r"input:2: empty text in column 'text_pair'",
+        '{"text": "a", "text_pair": "b"}\n{"text": "a"}\n',
+    ),
     "deep JSON": (r"standard input:2: not a JSON object", '{"text": "a"}\n' + "[" * 20_000),
 }
 
+#: Options that name a column of another kind.
+COLUMNS = (
+    "--text-column label",
+    "--text-column text_pair",
+    "--text-pair-column text",
+    "--text-pair-column label",
+    "--label-column text",
+    "--text-column body --label-column body",
+)
+#: Commands that write a file or folder.
+WRITING = (
+    "evaluate run --dataset d",
+    "predict run a",
+    "ensemble run run",
+    "compare run",
+    "report run",
+    "masks --encoder tiny",
+    "perturbations run",
+    "score --encoder tiny a",
+    "pretrain --encoder tiny",
+    "sweep s.yaml",
+)
+
 CASES: list[Case] = [
     *(
-        Case(name, shlex.split(command) if isinstance(command, str) else command, *more)
+        Case(
+            name,
+            shlex.split(command) if "'" in command else command.split(" "),
+            *more,
+            leaves=("cache",) if "--cache-dir cache" in command else (),
+        )
         for name, (command, *more) in COMMANDS.items()
     ),
+    *cases("parquet", CHECK, MEMORY),
     *(
         Case(f"no effect: {command}", command.split(), line, writes("s.yaml", "name: s\n"))
         for command, line in ALONE.items()
     ),
     *(
-        Case(f"predict: {name}", ("predict", "run"), line, with_run, typed=given)
+        Case(f"predict: {name}", ("predict", "run"), line, run, typed=given)
         for name, (line, given) in TYPED.items()
     ),
     *(
+        Case(f"no output: {command}", [*command.split(), "--output", ""], A_PATH, run)
+        for command in WRITING
+    ),
+    *(
         Case(
-            f"no output: {command[0]}",
-            [*command, "--output", ""],
-            r"a path is needed, not an empty text",
-            with_run,
+            f"columns: {names}",
+            (*CHECK, *names.split()),
+            rf"column '{names.split()[1]}' is that of the .* and of the .*: name another one",
+            writes("d/train.jsonl", GOOD),
         )
-        for command in (
-            ["evaluate", "run", "--dataset", "d"],
-            ["predict", "run", "a"],
-            ["ensemble", "run", "run"],
-            ["compare", "run"],
-            ["report", "run"],
-            ["masks", "--encoder", "tiny"],
-            ["perturbations", "run"],
-            ["score", "--encoder", "tiny", "a"],
-            ["pretrain", "--encoder", "tiny"],
-            ["sweep", "s.yaml"],
-        )
+        for names in COLUMNS
     ),
 ]

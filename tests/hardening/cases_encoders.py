@@ -3,81 +3,98 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.hardening.case import Case, Place, cases
+from tests.hardening.case import Case, cases
 from tests.hardening.inputs import (
     MANY,
+    changed,
     filled,
+    folder,
     narrower,
+    of_encoder,
+    of_run,
     removed,
     replaced,
-    spoiled,
-    spoiled_run,
+    setting,
+    together,
     weights,
     without,
     writes,
 )
 
 TRAIN = ("train", "--dataset", "d", "--encoder", "encoder", "--epochs", "1", "--cache-dir", "cache")
-PREDICT = ("predict", "run", "some text")
-
-
+DATA = writes("d/train.jsonl", MANY)
 encoders = partial(cases, "encoder", TRAIN, leaves=("cache",))
 
 
-def encoder(name: str, line: str, make: Callable[[Place], object]) -> Case:
-    return encoders({name: (line, make)})[0]
+def pipe_for(name: str) -> Any:
+    return of_encoder(lambda model: ((model / name).unlink(), os.mkfifo(model / name)))
 
 
-def setting(**changes: Any) -> Callable[[Place], object]:
-    return spoiled("config.json", lambda config: {**config, **changes})
+def vocabulary(content: str) -> Any:
+    return together(removed("tokenizer*"), writes("encoder/vocab.txt", content))
 
 
-SPOILED: dict[str, Any] = {
-    "absent": (r"unknown encoder 'encoder'", writes("d/train.jsonl", MANY)),
-    "a file": (
-        r"encoder is a file",
-        lambda place: (place.write("d/train.jsonl", MANY), place.write("encoder", "x")),
-    ),
-    "empty": (
-        r"holds no config.json|unknown encoder",
-        lambda place: (place.write("d/train.jsonl", MANY), (place.path / "encoder").mkdir()),
-    ),
+def more_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
+    model = tokenizer["model"]
+    return {**tokenizer, "model": {**model, "vocab": {**model["vocab"], "surplus": 9999}}}
+
+
+def tokenizer(**settings: Any) -> Any:
+    """Settings of the tokenizer of a run; ``...`` leaves one out."""
+    return changed(
+        TOKENIZER, lambda c: {k: v for k, v in {**c, **settings}.items() if v is not ...}, of_run
+    )
+
+
+TOKENIZER = "tokenizer_config.json"
+LOAD, SHAPES = r"cannot be loaded", r"other shapes|cannot be loaded"
+FILES: dict[str, Any] = {
+    "absent": (r"unknown encoder 'encoder'", DATA),
+    "a file": (r"encoder is a file", together(DATA, writes("encoder", "x"))),
+    "empty": (r"holds no config.json|unknown encoder", together(DATA, folder("encoder"))),
+    "no configuration": (r"holds no config.json", removed("config.json")),
+    "no weights": (r"holds no model.safetensors", removed("model.safetensors")),
+    "no tokenizer": (r"holds no tokenizer", removed("tokenizer*")),
     "configuration cut": (r"config.json is damaged", replaced("config.json", "{")),
     "configuration a list": (r"is not a JSON object", replaced("config.json", "[]")),
     "configuration deep": (r"config.json is damaged", replaced("config.json", "[" * 20_000)),
     "configuration not UTF-8": (r"config.json is damaged", replaced("config.json", b"\xff\xfe{")),
     "configuration large": (r"config.json is too large", replaced("config.json", " " * 10_000_001)),
-    "configuration a pipe": (
-        r"config.json",
-        lambda place: (
-            removed("config.json")(place),
-            os.mkfifo(place.path / "encoder/config.json"),
-        ),
-    ),
+    "configuration a pipe": (r"config.json", pipe_for("config.json")),
     "weights a pipe": (
         r"model.safetensors cannot be read \(not a regular file\)",
-        lambda place: (
-            removed("model.safetensors")(place),
-            os.mkfifo(place.path / "encoder/model.safetensors"),
-        ),
+        pipe_for("model.safetensors"),
     ),
-    "weights empty": (r"cannot be loaded", replaced("model.safetensors", b"")),
-    "weights cut": (r"cannot be loaded", replaced("model.safetensors", b"\x10" + bytes(99))),
+    "weights empty": (LOAD, replaced("model.safetensors", b"")),
+    "weights cut": (LOAD, replaced("model.safetensors", b"\x10" + bytes(99))),
     "weights with a header of exabytes": (
-        r"cannot be loaded",
+        LOAD,
         replaced("model.safetensors", struct.pack("<Q", 2**62) + b"{}"),
     ),
-    "weights a pickle": (r"cannot be loaded", replaced("model.safetensors", b"\x80\x04K\x01.")),
+    "weights a pickle": (LOAD, replaced("model.safetensors", b"\x80\x04K\x01.")),
     "index without a map": (r"has no weight_map", replaced("model.safetensors.index.json", "{}")),
     "index leads out": (
         r"names \.\./x.safetensors, which is not there",
         replaced("model.safetensors.index.json", '{"weight_map": {"a": "../x.safetensors"}}'),
     ),
+    "tokenizer cut": (LOAD, replaced("tokenizer.json", "{")),
+    "tokenizer a list": (LOAD, replaced("tokenizer.json", "[]")),
+    "tokenizer settings cut": (r"tokenizer_config.json is damaged", replaced(TOKENIZER, "{")),
+    "a vocabulary without its unknown token": (
+        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
+        vocabulary("a\nb\nc\n"),
+    ),
+    "more tokens than rows": (
+        r"its embeddings have \d+ rows",
+        changed("tokenizer.json", more_tokens),
+    ),
+}
+CONFIGURATIONS: dict[str, Any] = {
     "code of its own": (
         r"comes with code of its own, which is never run",
         setting(auto_map={"AutoModel": "evil.Evil"}),
@@ -85,18 +102,12 @@ SPOILED: dict[str, Any] = {
     "kernel of the hub": (r"code of its own", setting(attn_implementation="someone/kernel")),
     "tokenizer with code": (
         r"code of its own",
-        spoiled(
-            "tokenizer_config.json",
-            lambda c: {**c, "auto_map": {"AutoTokenizer": ["evil.T", None]}},
-        ),
+        changed(TOKENIZER, lambda c: {**c, "auto_map": {"AutoTokenizer": ["evil.T", None]}}),
     ),
     "architecture": (r"architecture 'gpt2' is not supported", setting(model_type="gpt2")),
     "no architecture": (
         r"cannot be loaded|architecture",
-        spoiled(
-            "config.json",
-            lambda c: {k: v for k, v in c.items() if k not in ("model_type", "architectures")},
-        ),
+        setting(model_type=..., architectures=...),
     ),
     "architecture a number": (r"cannot be loaded|architecture", setting(model_type=3)),
     "more layers than weights": (
@@ -107,10 +118,7 @@ SPOILED: dict[str, Any] = {
         r"leaves out layers that the weight files hold",
         setting(num_hidden_layers=1),
     ),
-    "a billion layers": (
-        r"num_hidden_layers is 1000000000: at most 100,000",
-        setting(num_hidden_layers=10**9),
-    ),
+    "a billion layers": (r"layers is 1000000000: at most 100,", setting(num_hidden_layers=10**9)),
     "no layers": (r"num_hidden_layers is 0", setting(num_hidden_layers=0)),
     "layers a text": (r"num_hidden_layers|cannot be loaded", setting(num_hidden_layers="two")),
     "layers a fraction": (r"num_hidden_layers|cannot be loaded", setting(num_hidden_layers=1.5)),
@@ -119,133 +127,82 @@ SPOILED: dict[str, Any] = {
         setting(hidden_size=2**16, num_attention_heads=2),
     ),
     "a vast vocabulary": (r"describes an encoder of", setting(vocab_size=10**9)),
-    "heads that do not divide": (r"cannot be loaded", setting(num_attention_heads=5)),
-    "no heads": (r"cannot be loaded", setting(num_attention_heads=0)),
-    "activation": (r"cannot be loaded", setting(hidden_act="nonsense")),
-    "dropout": (r"cannot be loaded", setting(hidden_dropout_prob=7)),
-    "a text for epsilon": (r"cannot be loaded", setting(layer_norm_eps="small")),
-    "another hidden size": (r"other shapes|cannot be loaded", setting(hidden_size=16)),
-    "another vocabulary": (r"other shapes|cannot be loaded", setting(vocab_size=50)),
-    "another intermediate size": (r"other shapes|cannot be loaded", setting(intermediate_size=48)),
-    "fewer positions": (
-        r"other shapes|cannot be loaded|positions",
-        setting(max_position_embeddings=64),
-    ),
-    "null for positions": (r"cannot be loaded", setting(max_position_embeddings=None)),
-    "a layer gone": (
-        r"lacks weights of its body: bert.encoder.layer.1",
-        weights(without("layer.1.")),
-    ),
-    "embeddings gone": (
-        r"lacks weights of its body: bert.embeddings.word",
-        weights(without("word_embeddings")),
-    ),
-    "one bias gone": (
-        r"lacks weights of its body",
-        weights(without("layer.0.attention.self.query.bias")),
-    ),
-    "body gone": (r"lacks weights of its body", weights(without("bert."))),
-    "a narrow weight": (
-        r"other shapes|cannot be loaded",
-        weights(narrower("layer.0.intermediate.dense.weight")),
-    ),
-    "NaN": (r"hold NaN or infinity", weights(filled("layer.1.output.dense.weight", float("nan")))),
-    "infinity": (r"hold NaN or infinity", weights(filled("word_embeddings", float("inf")))),
-    "a vocabulary without its unknown token": (
-        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
-        lambda place: (removed("tokenizer*")(place), place.write("encoder/vocab.txt", "a\nb\nc\n")),
-    ),
-    "tokenizer cut": (r"cannot be loaded", replaced("tokenizer.json", "{")),
-    "tokenizer a list": (r"cannot be loaded", replaced("tokenizer.json", "[]")),
-    "tokenizer settings cut": (
-        r"tokenizer_config.json is damaged",
-        replaced("tokenizer_config.json", "{"),
-    ),
-    "more tokens than rows": (
-        r"its embeddings have \d+ rows",
-        spoiled(
-            "tokenizer.json",
-            lambda t: {
-                **t,
-                "model": {**t["model"], "vocab": {**t["model"]["vocab"], "surplus": 9999}},
-            },
-        ),
-    ),
+    "a billion labels": (r"num_labels is 1000000000: at most", setting(num_labels=10**9)),
+    "a billion labels inside": (r"num_labels is 1000", setting(text_config={"num_labels": 10**9})),
+    "heads that do not divide": (LOAD, setting(num_attention_heads=5)),
+    "no heads": (LOAD, setting(num_attention_heads=0)),
+    "activation": (LOAD, setting(hidden_act="nonsense")),
+    "dropout": (LOAD, setting(hidden_dropout_prob=7)),
+    "a text for epsilon": (LOAD, setting(layer_norm_eps="small")),
+    "another hidden size": (SHAPES, setting(hidden_size=16)),
+    "another vocabulary": (SHAPES, setting(vocab_size=50)),
+    "another intermediate size": (SHAPES, setting(intermediate_size=48)),
+    "fewer positions": (rf"{SHAPES}|positions", setting(max_position_embeddings=64)),
+    "null for positions": (LOAD, setting(max_position_embeddings=None)),
 }
-
-MORE: dict[str, Any] = {
-    "a weight gone": (
-        r"is damaged: weights and config.json differ in",
-        weights(without("classifier.bias"), "run"),
-    ),
-    "a layer gone": (r"is damaged: weights", weights(without("layer.1."), "run")),
-    "NaN": (r"hold NaN or infinity", weights(filled("classifier.weight", float("nan")), "run")),
-    "narrow": (r"damaged|cannot be loaded", weights(narrower("classifier.weight"), "run")),
+BODY = r"lacks weights of its body"
+WEIGHTS: dict[str, Any] = {
+    "a layer gone": (rf"{BODY}: bert.encoder.layer.1", without("layer.1.")),
+    "embeddings gone": (rf"{BODY}: bert.embeddings.word", without("word_embeddings")),
+    "one bias gone": (BODY, without("layer.0.attention.self.query.bias")),
+    "body gone": (BODY, without("bert.")),
+    "a narrow weight": (SHAPES, narrower("layer.0.intermediate.dense.weight")),
+    "NaN": (r"hold NaN or infinity", filled("layer.1.output.dense.weight", float("nan"))),
+    "infinity": (r"hold NaN or infinity", filled("word_embeddings", float("inf"))),
+    **{
+        f"weights of type {kind}": (
+            rf"layer.1.output.dense.weight is of type {kind}: weights are floating-point",
+            weights(lambda name, one, to=to: getattr(one, to)(), "layer.1.output.dense.weight"),
+        )
+        for kind, to in (("I64", "long"), ("BOOL", "bool"))
+    },
+}
+RUNS: dict[str, Any] = {
+    "a weight gone": (r"weights and config.json differ in", without("classifier.bias", of_run)),
+    "a layer gone": (r"is damaged: weights", without("layer.1.", of_run)),
+    "NaN": (r"hold NaN or infinity", filled("classifier.weight", float("nan"), of_run)),
+    "narrow": (r"damaged|cannot be loaded", narrower("classifier.weight", of_run)),
     "more labels": (
         r"damaged|cannot be loaded",
-        spoiled_run("config.json", lambda c: {**c, "id2label": {str(i): str(i) for i in range(9)}}),
+        setting(of_run, id2label={str(i): str(i) for i in range(9)}),
     ),
     "a gap in the labels": (
         r"must number the labels 0, 1, 2",
-        spoiled_run("config.json", lambda c: {**c, "id2label": {"0": "no", "2": "yes"}}),
+        setting(of_run, id2label={"0": "no", "2": "yes"}),
     ),
     "labels without numbers": (
         r"cannot be loaded|id2label",
-        spoiled_run("config.json", lambda c: {**c, "id2label": {"a": "no", "b": "yes"}}),
+        setting(of_run, id2label={"a": "no", "b": "yes"}),
     ),
-    "no length": (
-        r"no model_max_length",
-        spoiled_run(
-            "tokenizer_config.json",
-            lambda c: {k: v for k, v in c.items() if k != "model_max_length"},
-        ),
+    "no length": (r"no model_max_length", tokenizer(model_max_length=...)),
+    "a vast length": (r"no model_max_length", tokenizer(model_max_length=10**6)),
+    "a text for the length": (r"model_max_length|cannot", tokenizer(model_max_length="long")),
+    "code of its own": (r"code of its own", setting(of_run, auto_map={"AutoModel": "e.E"})),
+    "absent": (r"does not exist", of_run(shutil.rmtree)),
+}
+#: By name: what follows ``data check d``, the error line, and what makes the case.
+CHECKS: dict[str, tuple[str, str, Any]] = {
+    "an empty vocabulary": (
+        "--encoder encoder",
+        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
+        vocabulary(""),
     ),
-    "a vast length": (
-        r"no model_max_length",
-        spoiled_run("tokenizer_config.json", lambda c: {**c, "model_max_length": 10**6}),
+    "more tokens than positions": (
+        "--encoder encoder --max-length 9999999999",
+        r"max_length 9999999999 is more than the \d+ positions",
+        setting(),
     ),
-    "a text for the length": (
-        r"model_max_length|cannot be loaded",
-        spoiled_run("tokenizer_config.json", lambda c: {**c, "model_max_length": "long"}),
-    ),
-    "code of its own": (
-        r"code of its own",
-        spoiled_run("config.json", lambda c: {**c, "auto_map": {"AutoModel": "e.E"}}),
-    ),
-    "absent": (
-        r"does not exist",
-        lambda place: __import__("shutil").rmtree(place.copy_run() / "model"),
-    ),
+    "home of nobody": ("--encoder ~nosuchuser/e", r"is not a path|exist|no home folder", DATA),
+    "long path": (f"--encoder {'e' * 5000}", r"File name too long", DATA),
+    "NUL in a path": ("--encoder e\0e", r"is not a path|no home folder", DATA),
 }
 
-ENCODERS = [
-    *encoders(SPOILED),
-    *encoders(
-        {
-            "no configuration": (r"holds no config.json", "config.json"),
-            "no weights": (r"holds no model.safetensors", "model.safetensors"),
-            "no tokenizer": (r"holds no tokenizer", "tokenizer*"),
-        },
-        removed,
-    ),
-    *cases("model", PREDICT, MORE),
+CASES: list[Case] = [
+    *encoders(FILES | CONFIGURATIONS | WEIGHTS),
+    *cases("model", ("predict", "run", "some text"), RUNS),
     *(
-        encoder(
-            f"weights of type {kind}",
-            rf"layer.1.output.dense.weight is of type {kind}: weights are floating-point",
-            weights(
-                lambda tensors, one=one: tensors.update(
-                    {k: getattr(v, one)() for k, v in tensors.items() if "1.output.dense.w" in k}
-                )
-            ),
-        )
-        for kind, one in (("I64", "long"), ("BOOL", "bool"))
-    ),
-    Case(
-        "encoder: an empty vocabulary",
-        ("data", "check", "d", "--encoder", "encoder"),
-        r"cannot be loaded: Exception: WordPiece error: Missing \[UNK\]",
-        lambda place: (removed("tokenizer*")(place), place.write("encoder/vocab.txt", "")),
+        Case(f"encoder: {name}", ["data", "check", "d", *words.split(" ")], line, make)
+        for name, (words, line, make) in CHECKS.items()
     ),
     Case(
         "encoder: too long texts",
@@ -254,30 +211,4 @@ ENCODERS = [
         setting(),
         leaves=("cache",),
     ),
-    Case(
-        "encoder: more tokens than positions",
-        ("data", "check", "d", "--encoder", "encoder", "--max-length", "9999999999"),
-        r"max_length 9999999999 is more than the \d+ positions",
-        setting(),
-    ),
-    Case(
-        "encoder: home of nobody",
-        ("data", "check", "d", "--encoder", "~nosuchuser/e"),
-        r"is not a path|does not exist|no home folder",
-        writes("d/train.jsonl", MANY),
-    ),
-    Case(
-        "encoder: long path",
-        ("data", "check", "d", "--encoder", "e" * 5000),
-        r"File name too long",
-        writes("d/train.jsonl", MANY),
-    ),
-    Case(
-        "encoder: NUL in a path",
-        ("data", "check", "d", "--encoder", "e\0e"),
-        r"is not a path|no home folder",
-        writes("d/train.jsonl", MANY),
-    ),
 ]
-
-CASES: list[Case] = ENCODERS

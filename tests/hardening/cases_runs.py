@@ -17,7 +17,7 @@ import pytest
 
 from auxlearn.core.files import write_checked_json
 from tests import helpers
-from tests.hardening.case import Case, Place
+from tests.hardening.case import Case, Place, cases
 
 _BASE: list[Path] = []
 
@@ -33,22 +33,14 @@ def base(place: Place) -> Path:
         rows = helpers.rows()
         helpers.write_splits(folder / "data", train=rows[:16], dev=rows[16:20], test=rows[20:])
         shutil.copytree(place.encoder_folder("bert"), folder / "encoder")
-        settings: dict[str, Any] = {
-            "dataset": str(folder / "data"),
-            "encoder": str(folder / "encoder"),
-            "aux": ["mask_tuning"],
-            "epochs": 1,
-            "batch_size": 4,
-            "eval_steps": 1,
-            "patience": 0,
-            "max_length": 16,
-            "device": "cpu",
-        }
-        train(RunConfig(**settings, output=str(folder / "finished")))
+        settings: dict[str, Any] = {"dataset": folder / "data", "encoder": folder / "encoder"}
+        settings |= {"aux": ["mask_tuning"], "epochs": 1, "batch_size": 4, "eval_steps": 1}
+        settings |= {"patience": 0, "max_length": 16, "device": "cpu"}
+        train(RunConfig(**settings, output=folder / "finished"))
         with pytest.MonkeyPatch.context() as patch:
             helpers.stop_before_step(patch, 2)
             with pytest.raises(SystemExit):
-                train(RunConfig(**settings, output=str(folder / "unfinished")))
+                train(RunConfig(**settings, output=folder / "unfinished"))
         (folder / "finished" / "config.yaml").rename(folder / "config.yaml")
         shutil.copy(folder / "config.yaml", folder / "finished" / "config.yaml")
         _BASE.append(folder)
@@ -85,13 +77,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 #: Values that a JSON file may hold instead of its own.
-VALUES = {
-    "a list": "[]",
-    "null": "null",
-    "deep": "[" * 20_000,
-    "number": "1" * 5_000,
-    "text": '"x"',
-}
+VALUES = {"a list": "[]", "null": "null", "text": '"x"', "deep": "[" * 20_000, "number": "1" * 5000}
 
 TRAIN = ["train", "--config", "config.yaml", "--output", "run"]
 DAMAGED = r"(is damaged|leads out of|neither a file nor a folder|is not empty|cannot be read)"
@@ -135,27 +121,17 @@ NO_ERROR = {
     *((name, "missing") for name in ("inputs.json", "environment.json")),
 }
 
-CASES: list[Case] = [
-    Case(
-        f"unfinished run: {name} is {how}",
-        TRAIN,
-        DAMAGED,
-        partial(damage_run, "unfinished", pattern, damage),
-    )
-    for name, pattern in UNFINISHED.items()
-    for how, damage in DAMAGES.items()
-    if (name, how) not in NO_ERROR
-]
-CASES += [
-    Case(
-        f"unfinished run: {name} holds {what}",
-        TRAIN,
-        DAMAGED,
-        partial(damage_run, "unfinished", UNFINISHED[name], put(content)),
-    )
-    for name in ("environment.json", "inputs.json", "latest.json")
-    for what, content in VALUES.items()
-]
+
+def damaged(
+    of: str, command: list[str], line: str, place: tuple[str, str], ways: dict[str, Any]
+) -> list[Case]:
+    """Cases of a file of a run, given as the run and its path there, by what is done to it."""
+    return [
+        Case(f"{of} {how}", command, line, partial(damage_run, *place, damage))
+        for how, damage in ways.items()
+    ]
+
+
 STATES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no state": lambda c: c.pop("state"),
     "a state of other keys": lambda c: c["state"].update(step="x"),
@@ -168,40 +144,44 @@ STATES: dict[str, Callable[[dict[str, Any]], object]] = {
     "logs that are longer": lambda c: c["logs"]["metrics.jsonl"].update(bytes=10**6),
     "no checksum of a group": lambda c: c["groups"]["encoder"].pop("sha256"),
 }
-CASES += [
-    Case(
-        f"unfinished run: latest.json has {what}",
+HELD = {f"holds {what}": put(content) for what, content in VALUES.items()}
+CASES: list[Case] = [
+    *(
+        case
+        for name, path in UNFINISHED.items()
+        for case in damaged(
+            f"unfinished run: {name}",
+            TRAIN,
+            DAMAGED,
+            ("unfinished", path),
+            {f"is {how}": way for how, way in DAMAGES.items() if (name, how) not in NO_ERROR}
+            | (HELD if name in ("environment.json", "inputs.json", "latest.json") else {}),
+        )
+    ),
+    *damaged(
+        "unfinished run: latest.json has",
         TRAIN,
         DAMAGED,
-        partial(damage_run, "unfinished", "checkpoint/latest.json", resign(change)),
-    )
-    for what, change in STATES.items()
+        ("unfinished", "checkpoint/latest.json"),
+        {what: resign(change) for what, change in STATES.items()},
+    ),
+]
+#: Files of the unfinished run with something else done to them, and what is said of that.
+OTHERWISE: dict[tuple[str, str], tuple[Callable[[Path], object], str]] = {
+    ("inputs.json", "is missing"): (Path.unlink, "holds a checkpoint but no inputs.json"),
+    ("environment.json", "is missing"): (
+        Path.unlink,
+        "environment.json is missing: delete run to train again",
+    ),
+    ("config.yaml", "is missing"): (Path.unlink, "is not empty and is not a run folder"),
+    ("config.yaml", "is no YAML"): (put("{"), "its config.yaml cannot be read"),
+}
+CASES += [
+    case
+    for (name, how), (damage, line) in OTHERWISE.items()
+    for case in damaged(f"unfinished run: {name}", TRAIN, line, ("unfinished", name), {how: damage})
 ]
 CASES += [
-    Case(
-        "unfinished run: inputs.json is missing",
-        TRAIN,
-        "holds a checkpoint but no inputs.json",
-        partial(damage_run, "unfinished", "inputs.json", Path.unlink),
-    ),
-    Case(
-        "unfinished run: environment.json is missing",
-        TRAIN,
-        "environment.json is missing: delete run to train again",
-        partial(damage_run, "unfinished", "environment.json", Path.unlink),
-    ),
-    Case(
-        "unfinished run: config.yaml is missing",
-        TRAIN,
-        "is not empty and is not a run folder",
-        partial(damage_run, "unfinished", "config.yaml", Path.unlink),
-    ),
-    Case(
-        "unfinished run: config.yaml is no YAML",
-        TRAIN,
-        "its config.yaml cannot be read",
-        partial(damage_run, "unfinished", "config.yaml", put("{")),
-    ),
     Case(
         "unfinished run of another configuration",
         [*TRAIN, "--seed", "7"],
@@ -211,7 +191,7 @@ CASES += [
     Case(
         "unfinished run: predict",
         ["predict", "run", "x"],
-        "is not finished: resume it",
+        "is not finished: resume it with .auxlearn train .*--config run/config.yaml --output run",
         lambda place: copy(place, "unfinished"),
     ),
 ]
@@ -227,39 +207,38 @@ RESULTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "no environment": lambda c: c.pop("environment"),
     "another key": lambda c: c.update(more=1),
 }
-CASES += [
-    Case(
-        f"finished run: results.json {how}",
-        TRAIN,
-        r"results\.json is damaged|leads out of|neither a file",
-        partial(damage_run, "finished", "results.json", damage),
-    )
-    for how, damage in {
-        **{f"is {how}": damage for how, damage in DAMAGES.items() if how in ("empty", "cut")},
-        **{f"is {how}": DAMAGES[how] for how in ("flipped", "zeros", "a pipe", "a link out")},
-        **{f"holds {what}": put(content) for what, content in VALUES.items()},
+CASES += damaged(
+    "finished run: results.json",
+    TRAIN,
+    r"results\.json is damaged|leads out of|neither a file",
+    ("finished", "results.json"),
+    {
+        **{f"is {how}": DAMAGES[how] for how in DAMAGES if how not in ("missing", "a folder")},
+        **HELD,
         **{f"has {what}": resign(change) for what, change in RESULTS.items()},
-    }.items()
-]
+    },
+)
 CASES += [
-    Case(
-        f"finished run: {name} is {how}",
+    case
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "manifest.json")
+    for case in damaged(
+        f"finished run: {name} is",
         ["predict", "run", "a text"],
         r"is damaged|leads out of|neither a file|holds no",
-        partial(damage_run, "finished", f"model/{name}", DAMAGES[how]),
+        ("finished", f"model/{name}"),
+        {
+            how: DAMAGES[how]
+            for how in ("empty", "flipped", "missing", "a pipe", "a link out")
+            if (name, how) != ("manifest.json", "missing")
+        },
     )
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "manifest.json")
-    for how in ("empty", "flipped", "missing", "a pipe", "a link out")
-    if (name, how) != ("manifest.json", "missing")
 ]
-CASES += [
-    Case(
-        f"finished run: perturbations.jsonl {what}",
-        ["perturbations", "run"],
-        r"perturbations\.jsonl is damaged|has no perturbed texts",
-        partial(damage_run, "finished", "perturbations.jsonl", how),
-    )
-    for what, how in {
+CASES += damaged(
+    "finished run: perturbations.jsonl",
+    ["perturbations", "run"],
+    r"perturbations\.jsonl is damaged|has no perturbed texts",
+    ("finished", "perturbations.jsonl"),
+    {
         "is empty": put(""),
         "is no JSON": put("{\n"),
         "holds a list": put("[]\n"),
@@ -268,9 +247,8 @@ CASES += [
         "has ids that are texts": lambda path: path.write_text(
             path.read_text().replace('"input_ids": [', '"input_ids": ["x", ', 1)
         ),
-    }.items()
-]
-
+    },
+)
 
 #: Ways in which the lines of a file may change that leave each of them what a line may be.
 LINES: dict[str, Callable[[list[str]], list[str]]] = {
@@ -286,18 +264,19 @@ def change_lines(change: Callable[[list[str]], list[str]]) -> Callable[[Path], o
 
 
 CASES += [
-    Case(
-        f"finished run: {name} has changed {how}",
+    case
+    for name in ("predictions/dev.jsonl", "metrics.jsonl", "perturbations.jsonl")
+    for case in damaged(
+        f"finished run: {name} has changed",
         ["report", "run", "--output", "page.html"],
         rf"{name} is damaged \(.*\): delete the folder and run again",
-        partial(damage_run, "finished", name, damage),
+        ("finished", name),
+        {
+            **{what: change_lines(change) for what, change in LINES.items()},
+            "to a folder": DAMAGES["a folder"],
+            "to nothing": DAMAGES["missing"],
+        },
     )
-    for name in ("predictions/dev.jsonl", "metrics.jsonl", "perturbations.jsonl")
-    for how, damage in {
-        **{what: change_lines(change) for what, change in LINES.items()},
-        "to a folder": DAMAGES["a folder"],
-        "to nothing": DAMAGES["missing"],
-    }.items()
 ]
 
 
@@ -354,11 +333,13 @@ class Mine(AuxiliaryTask):
 """
 
 
-def task(line: str, more: str = "") -> str:
+def task(line: str = "return encoder.classify(batch).sum()", more: str = "") -> str:
     """A task whose loss is a line, and further lines of its class."""
     return TASK.format(line=line) + "".join(f"    {one}\n" for one in more.splitlines())
 
 
+MUTE = "class E(Exception):\n    def __str__(self):\n        1 / 0\n"
+MEMBERS = "members = ({'a': 'b'},)"
 PLUGINS: dict[str, tuple[str, str]] = {
     "returns None": (task("return None"), r"loss of 'mine' \(Mine of .*\) is None"),
     "returns a float": (task("return 1.0"), r"loss of 'mine' .* is a float"),
@@ -387,10 +368,7 @@ PLUGINS: dict[str, tuple[str, str]] = {
     ),
     "ends a generator": (task("raise GeneratorExit"), r"in loss \(GeneratorExit\)"),
     "leaves the program": (task("raise SystemExit(0)"), r"in loss \(SystemExit: 0"),
-    "raises what has no text": (
-        "class E(Exception):\n    def __str__(self):\n        1 / 0\n" + task("raise E('no')"),
-        r"failed in loss \(E: E\('no'\)\)",
-    ),
+    "raises what has no text": (MUTE + task("raise E('no')"), r"failed in loss \(E: E\('no'\)\)"),
     "raises KeyError in loss": (task("return {}['a']"), r"failed in loss \(KeyError"),
     "multiplies wrong shapes": (
         task("return (torch.ones(2, 3) @ torch.ones(2, 3)).sum()"),
@@ -451,24 +429,19 @@ PLUGINS: dict[str, tuple[str, str]] = {
         r"does not fit: its primary is a int, not a Batch",
     ),
     "forgets its members": (
-        task("return encoder.classify(batch).sum()", "members = ({'a': 'b'},)"),
+        task(more=MEMBERS),
         r"does not fit: it has losses of the members \[\], and declares 1",
     ),
     "samples with a fault": (
-        task(
-            "return encoder.classify(batch).sum()",
-            "members = ({'a': 'b'},)\ndef sampled(self, step):\n    1 / 0",
-        ),
+        task(more=f"{MEMBERS}\ndef sampled(self, step):\n    1 / 0"),
         r"'mine' .* failed in sampled \(ZeroDivisionError",
     ),
     "evaluates to no number": (
-        task(
-            "return encoder.classify(batch).sum()", "def evaluate(self, encoder):\n    return 0.5"
-        ),
+        task(more="def evaluate(self, encoder):\n    return 0.5"),
         r"'mine' .* failed in evaluate \(AttributeError: 'float' object has no attribute 'items'",
     ),
     "keeps a list for resuming": (
-        task("return encoder.classify(batch).sum()", "def state_dict(self):\n    return [3]"),
+        task(more="def state_dict(self):\n    return [3]"),
         r"state_dict of 'mine' .* returns a list: return tensors by name",
     ),
     "takes the name of another": (
@@ -480,23 +453,25 @@ PLUGINS: dict[str, tuple[str, str]] = {
         "class E(BaseException):\n    pass\nraise E('no')",
         r"cannot be imported: E: no",
     ),
-    "raises what has no text at once": (
-        "class E(Exception):\n    def __str__(self):\n        1 / 0\nraise E",
-        r"cannot be imported: E: E\(\)",
-    ),
+    "raises what has no text at once": (f"{MUTE}raise E", r"cannot be imported: E: E\(\)"),
     "exits": ("raise SystemExit(0)", r"cannot be imported: SystemExit"),
     "registers nothing": ("", r"unknown auxiliary task 'mine'"),
 }
-CASES += [
-    Case(
-        f"plug-in {what}",
-        [*COMMANDS["train"], "--plugin", "mine.py", "--aux", f"mine_{number}", "--output", "run"],
-        line.replace("'mine'", f"'mine_{number}'"),
-        output(partial(write_plugin, "mine", number, body)),
-        leaves=("run",),
-    )
-    for number, (what, (body, line)) in enumerate(PLUGINS.items())
-]
+
+
+def of_plugins(of: str, name: str, option: str, found: dict[str, tuple[str, str]]) -> list[Case]:
+    return [
+        Case(
+            f"{of} {what}",
+            COMMANDS["train"] + f"--plugin {name}.py {option} {name}_{number} --output run".split(),
+            line.replace(f"'{name}'", f"'{name}_{number}'"),
+            output(partial(write_plugin, name, number, body)),
+            leaves=("run",),
+        )
+        for number, (what, (body, line)) in enumerate(found.items())
+    ]
+
+
 RULE = """
 @register_weighting("rule")
 class Rule(LossWeighting):
@@ -506,19 +481,20 @@ class Rule(LossWeighting):
 """
 
 
-def rule(line: str) -> str:
-    return RULE.format(line=line)
+def rule(*method: str, line: str = "return torch.ones(2).double() / 2") -> str:
+    """A rule whose weights are a line, and a further method: its head and its line."""
+    more = "    def {}:\n        {}\n".format(*method) if method else ""
+    return RULE.format(line=line) + more
 
 
 RULES: dict[str, tuple[str, str]] = {
-    "raises": (rule("raise ValueError('x')"), r"'rule' .* failed in __init__"),
+    "raises": (rule(line="raise ValueError('x')"), r"'rule' .* failed in __init__"),
     "has no weights": (
         '@register_weighting("rule")\nclass Rule(LossWeighting):\n    pass',
         r"does not define weights: derive it from Weighting",
     ),
     "raises in step": (
-        rule("return torch.ones(2).double() / 2")
-        + "    def step(self, step):\n        raise OverflowError('too much')\n",
+        rule("step(self, step)", "raise OverflowError('too much')"),
         r"'rule' \(Rule of .*\) failed in step \(OverflowError: too much\)",
     ),
     "computes no loss": (
@@ -530,31 +506,20 @@ RULES: dict[str, tuple[str, str]] = {
         r"rule_\d+: its validation_source is 'dev': derive Options from ValidationOptions",
     ),
     "keeps a number for resuming": (
-        rule("return torch.ones(2).double() / 2")
-        + "    def state_dict(self):\n        return {'count': 3}\n",
+        rule("state_dict(self)", "return {'count': 3}"),
         r"state_dict of 'rule' \(Rule of .*\) returns a int for 'count': return tensors by name",
     ),
     "keeps a list for resuming": (
-        rule("return torch.ones(2).double() / 2")
-        + "    def state_dict(self):\n        return [3]\n",
+        rule("state_dict(self)", "return [3]"),
         r"'rule' .* failed in state_dict \(TypeError: unsupported operand",
     ),
     "logs what is no number": (
-        rule("return torch.ones(2).double() / 2")
-        + "    def metrics(self):\n        return {'temperature': 'high'}\n",
+        rule("metrics(self)", "return {'temperature': 'high'}"),
         r"'rule' .* failed in metrics \(ValueError: could not convert",
     ),
 }
-CASES += [
-    Case(
-        f"weighting {what}",
-        [*COMMANDS["train"], *f"--plugin rule.py --weights rule_{number} --output run".split()],
-        line.replace("'rule'", f"'rule_{number}'"),
-        output(partial(write_plugin, "rule", number, body)),
-        leaves=("run",),
-    )
-    for number, (what, (body, line)) in enumerate(RULES.items())
-]
+CASES += of_plugins("plug-in", "mine", "--aux", PLUGINS)
+CASES += of_plugins("weighting", "rule", "--weights", RULES)
 
 
 def lose_plugin(place: Place) -> None:
@@ -567,18 +532,9 @@ CASES.append(
     Case("the plug-in is gone", TRAIN, r"plug-in file gone\.py does not exist", lose_plugin)
 )
 
-TRIAL = {
-    "digest": "a",
-    "cell": {"aux": "none"},
-    "seed": 0,
-    "state": "finished",
-    "error": "",
-    "chosen": True,
-    "dev": {"accuracy": 0.5, "macro_f1": 0.5},
-    "evaluations": {},
-    "best_epoch": 1.0,
-    "setting": {"dataset": "d", "encoder": "e", "metric": "accuracy"},
-}
+TRIAL = {"digest": "a", "cell": {"aux": "none"}, "seed": 0, "state": "finished", "error": ""}
+TRIAL |= {"chosen": True, "dev": {"accuracy": 0.5, "macro_f1": 0.5}, "evaluations": {}}
+TRIAL |= {"best_epoch": 1.0, "setting": {"dataset": "d", "encoder": "e", "metric": "accuracy"}}
 SWEEPS: dict[str, str] = {
     "is empty": "",
     "is no JSON": "{",
@@ -599,15 +555,12 @@ def sweep(content: str, place: Place) -> None:
     place.write("sweep/results.json", content)
 
 
-CASES += [
-    Case(
-        f"sweep: results.json {what}",
-        ["compare", "sweep"],
-        r"results\.json is damaged",
-        partial(sweep, content),
-    )
-    for what, content in SWEEPS.items()
-]
+CASES += cases(
+    "sweep: results.json",
+    ["compare", "sweep"],
+    {what: (r"results\.json is damaged", content) for what, content in SWEEPS.items()},
+    lambda content: partial(sweep, content),
+)
 CASES += [
     Case("sweep: no folder", ["compare", "nothing"], "is not the folder of a sweep"),
     Case(

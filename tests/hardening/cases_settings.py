@@ -1,12 +1,40 @@
-"""Bad configurations, sweep files and options."""
+"""Bad configurations, sweep files and cards."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tests.hardening.case import Case, cases
-from tests.hardening.inputs import BOMB, SWEEP, config, folder, pipe, sparse_file, sweep, train
+from tests.hardening.inputs import (
+    BOMB,
+    SWEEP,
+    Make,
+    config,
+    folder,
+    of_encoder,
+    pipe,
+    sparse_file,
+    sweep,
+    together,
+    train,
+)
 
+FILES: dict[str, Any] = {
+    "absent": r"there is no file c.yaml",
+    "large": (r"is too large: 1,000,000 bytes", sparse_file("c.yaml", 10**6)),
+    "a folder": (r"is not a regular file", folder("c.yaml")),
+    "a pipe": (r"is not a regular file", pipe("c.yaml")),
+    "a set whose second text is its label": (
+        r"column 'label' is that of the text-pair and of the label",
+        together(
+            of_encoder(lambda model: None),
+            config(
+                "dataset: d\nencoder: encoder\n"
+                "ood: [{dataset: d, split: train, text_pair_column: label}]"
+            ),
+        ),
+    ),
+}
 CONFIGS: dict[str, Any] = {
     "NUL": (r"not valid YAML", "a: \0"),
     "Latin-1": (r"c.yaml:1: not UTF-8", b"dataset: caf\xe9"),
@@ -37,6 +65,13 @@ CONFIGS: dict[str, Any] = {
     "unknown key": (r"unknown key 'sed': did you mean 'seed'", "sed: 1"),
     "a long unknown key": (r"unknown key 'xxx", "x" * 500 + ": 1"),
     "a long value": (r"seed: .*xxx", "seed: " + "x" * 100_000),
+    "a rate of 0": (r"learning_rate: .*greater than 0", "learning_rate: 0"),
+    "a negative rate": (r"learning_rate: .*greater than 0", "learning_rate: -1.0"),
+    "a word for a rate": (r"learning_rate: ", "learning_rate: fast"),
+    "more micro-batches than examples": (
+        r"a batch of 4 examples cannot be split into 5 micro-batches",
+        "{batch_size: 4, gradient_accumulation_steps: 5}",
+    ),
     "true for a seed": (r"seed: a number is needed, not true", "seed: true"),
     "no for epochs": (r"epochs: a number is needed, not true or", "epochs: no"),
     "true for a rate": (r"learning_rate: a number is needed", "learning_rate: true"),
@@ -59,10 +94,21 @@ CONFIGS: dict[str, Any] = {
     "long name": (r"too long for a name", f"ood: [{{dataset: d, name: {'n' * 101}}}]"),
     "control character in a name": (r"is not a plain name", r'ood: [{dataset: d, name: "a\eb"}]'),
     "name of a split": (r"the name 'test' is taken", "ood: [{dataset: d, name: test}]"),
-    "a key of a set": (r"unknown key", "ood: [{dataset: d, nme: x}]"),
+    "a name of two sets": (r"the name 'x' is taken", "ood: [a/x, b/x]"),
+    "a key of a set": (r"unknown key 'ood.0.nme'", "ood: [{dataset: d, nme: x}]"),
+    "a decision of a set": (r"decision: ", "ood: [{dataset: x, decision: max}]"),
+    "a set without data": (r"dataset: Field required", "ood: [{name: x}]"),
     "unknown task": (r"did you mean 'l3mask'", "aux: l3msk"),
     "two tasks in one": (r"one name with its options", "aux: [{l3mask: {}, random_mlm: {}}]"),
+    "two weightings": (r"a name, or one name with its options", "weights: {fixed: {}, meta: {}}"),
     "options that are none": (r"options of 'l3mask' are a mapping", "aux: [{l3mask: 3}]"),
+    "options of a rule": (r"the options of 'fixed' are a mapping", "weights: {fixed: 0.3}"),
+    "a number for a task": (r"aux.0: ", "aux: [3]"),
+    "a task's own name": (r"the name 'A b': use lower-case letters", "aux: ['mlm:A b']"),
+    "a rule's own name": (r"only auxiliary tasks have names of their own", "weights: 'meta:x'"),
+    "3,000 tasks": (r"aux: Tuple .* at most 100", f"aux: [{', '.join(['l3mask'] * 3000)}]"),
+    "3,000 plug-ins": (r"plugins: Tuple .* most 100", f"plugins: [{', '.join(['p.py'] * 3000)}]"),
+    "100,001 values": (r"stand for more than 100,000", f"report_to: [{','.join('a' * 100_001)}]"),
 }
 
 SWEEPS: dict[str, Any] = {
@@ -70,105 +116,114 @@ SWEEPS: dict[str, Any] = {
     "a key twice": (r"s.yaml:2: the key 'name' occurs twice", "name: a\nname: b"),
     "alias bomb": (r"aliases stand for more", BOMB),
     "a space in the name": (r"name: a folder is called so", "name: my sweep"),
-    "many seeds": (r"at most 20,000 seeds", "name: a\nseeds: 100000000"),
-    "negative seeds": (r"seeds", "name: a\nseeds: [-1]"),
-    "true for a seed": (r"seeds: a number is needed", "name: a\nseeds: [true]"),
-    "true for the seeds": (r"seeds: a number is needed", "name: a\nseeds: true"),
-    "a seed twice": (r"a seed occurs twice", "name: a\nseeds: [1, 1]"),
-    "no seeds": (r"seeds", "name: a\nseeds: 0"),
+    "name leads out": (r"name: ", "name: ../a"),
+    "long name": (r"name: ", "name: " + "n" * 300),
+}
+NO_AXIS = r"'runs/\{zz\}': no axis 'zz' has a label to put there: known: aux"
+#: Beside a name.
+GRIDS: dict[str, Any] = {
+    "many seeds": (r"at most 20,000 seeds", "seeds: 100000000"),
+    "negative seeds": (r"seeds", "seeds: [-1]"),
+    "true for a seed": (r"seeds: a number is needed", "seeds: [true]"),
+    "true for the seeds": (r"seeds: a number is needed", "seeds: true"),
+    "a seed twice": (r"a seed occurs twice", "seeds: [1, 1]"),
+    "no seeds": (r"seeds", "seeds: 0"),
     "a large grid": (
         r"has 800,000 combinations",
-        f"name: a\ngrid: {{epochs: {[*range(1, 801)]}, batch_size: {[*range(1, 1001)]}}}",
+        f"grid: {{epochs: {[*range(1, 801)]}, batch_size: {[*range(1, 1001)]}}}",
     ),
     "many trials": (
         r"has 40,000 trials \(200 combinations, 200 seeds\)",
-        f"name: a\nseeds: 200\ngrid: {{epochs: {list(range(1, 201))}}}",
+        f"seeds: 200\ngrid: {{epochs: {list(range(1, 201))}}}",
     ),
-    "a search without end": (
-        r"search.trials",
-        "name: a\nsearch: {trials: 100000000, space: {epochs: [1]}}",
+    "a search without end": (r"search.trials", "search: {trials: 100000000, space: {epochs: [1]}}"),
+    "unknown setting": (r"setting 'epoch': did you mean 'epochs'", "grid: {epoch: [1]}"),
+    "a search of nothing": (r"search.space.epochs has no values", "search: {space: {epochs: []}}"),
+    "an axis twice": (
+        r"'epochs' is an axis of both",
+        "grid: {epochs: [1]}\nsearch: {space: {epochs: [2]}}",
     ),
-    "name leads out": (r"name: ", "name: ../a"),
-    "long name": (r"name: ", "name: " + "n" * 300),
-    "unknown setting": (
-        r"unknown setting 'epoch': did you mean 'epochs'",
-        "name: a\ngrid: {epoch: [1]}",
+    "unknown published results": (r"results 'nope': known: l3masking_table3", "published: nope"),
+    "nothing to exclude": (
+        r"exclude: epochs has no value '7': known: 1, 2",
+        "grid: {epochs: [1, 2]}\nexclude: [{epochs: 7}]",
+    ),
+    "three unknown axes": (
+        r"unknown setting 'nosuch0': see `auxlearn train --help`",
+        "grid: {nosuch0: [1], nosuch1: [1], nosuch2: [1]}",
+    ),
+    "no such axis in base": (NO_AXIS, "base: {init_from: 'runs/{zz}'}\ngrid: {aux: [[], l3mask]}"),
+    "no such axis in grid": (NO_AXIS, "grid: {aux: [{random_mlm: {corpus: 'runs/{zz}'}}]}"),
+    "no such axis in a search": (
+        NO_AXIS,
+        "grid: {aux: [[]]}\nbase: {init_from: 'runs/{zz}'}\nsearch: {space: {epochs: [1]}}",
     ),
 }
 
-SETTINGS = [
-    *cases(
-        "config",
-        train(),
-        {
-            "absent": r"there is no file c.yaml",
-            "large": (r"is too large: 1,000,000 bytes", sparse_file("c.yaml", 10**6)),
-            "a folder": (r"is not a regular file", folder("c.yaml")),
-            "a pipe": (r"is not a regular file", pipe("c.yaml")),
-        },
+
+def named(content: str) -> Make:
+    return sweep(f"name: a\n{content}")
+
+
+#: Answered by one line.
+VALUES: dict[str, Any] = {
+    "a value for a group": (
+        r"grid: epochs: expected a list of values, .*got \{'epochs': \{'': 1\}\}$",
+        'grid: {epochs: {"": 1}}',
     ),
+    "a value for a list": (
+        r"grid: epochs: expected a list of values, .* got \{'epochs': 3\}$",
+        "grid: {epochs: 3}",
+    ),
+    "a plug-in without a name": (
+        r"weights: the options of '' are a mapping of option to value, got \{'': 1\}$",
+        'grid: {weights: [{"": 1}]}',
+    ),
+}
+#: What trials cannot use: settings of ``base``, the error line, and more of the command.
+UNUSABLE: dict[str, tuple[str, ...]] = {
+    "dataset: nowhere/d, encoder: encoder": (r"no folder 'nowhere/d'",),
+    "dataset: d, text_column: txt": (r"no text column 'txt'",),
+    "dataset: d, ood: [nowhere/d]": (r"no folder 'nowhere/d'",),
+    "dataset: d, encoder: ./nowhere": (r"./nowhere does not exist",),
+    "dataset: d": (r"cannot write to s.yaml/c", "--cache-dir", "s.yaml/c"),
+}
+CARD = (
+    "{{title: t, description: d, folder_recipe: r, metric: accuracy, licence: l, paper: p, "
+    "label_names: [a, b], {}}}"
+)
+CARDS: dict[str, Any] = {
+    "a list": (r"must be a mapping", "[]"),
+    "a key twice": (r"the key 'name' occurs twice", "name: a\nname: b"),
+    "alias bomb": (r"aliases stand for", BOMB),
+    "name leads out": (r"is not a plain name", CARD.format("name: ../../x")),
+    "name of a set leads out": (r"is not a plain name", CARD.format("name: x, ood: {../y: {}}")),
+    "name of a split leads out": (r"not a plain name", CARD.format("name: x, pairs: {test: ../z}")),
+}
+CHECK_CARD = ("data", "check", "c.yaml")
+#: Five faults and the number of the others.
+MANY_KEYS = {
+    "many unknown keys": (r"and (95|102) more faults", "".join(f"k{i}: 1\n" for i in range(100)))
+}
+
+CASES: list[Case] = [
+    *cases("config", train(), FILES),
     *cases("config", train(), CONFIGS, config),
+    *cases("config", train(), MANY_KEYS, config, lines=6),
     *cases("sweep", SWEEP, SWEEPS, sweep),
-    *cases(
-        "sweep",
-        SWEEP,
-        {
-            "a value for a group": (
-                r"grid: epochs: expected a list of values, .*got \{'epochs': \{'': 1\}\}$",
-                'name: a\ngrid: {epochs: {"": 1}}',
-            ),
-            "a value for a list": (
-                r"grid: epochs: expected a list of values, .* got \{'epochs': 3\}$",
-                "name: a\ngrid: {epochs: 3}",
-            ),
-            "a plug-in without a name": (
-                r"weights: the options of '' are a mapping of option to value, got \{'': 1\}$",
-                'name: a\ngrid: {weights: [{"": 1}]}',
-            ),
-        },
-        sweep,
-        lines=1,
-    ),
-    *cases(
-        "card",
-        ["data", "check", "c.yaml"],
-        {
-            "a list": (r"must be a mapping", "[]"),
-            "a key twice": (r"the key 'name' occurs twice", "name: a\nname: b"),
-            "alias bomb": (r"aliases stand for", BOMB),
-        },
-        config,
-    ),
-    Case(
-        "card: many unknown keys",
-        ["data", "check", "c.yaml"],
-        r"and \d+ more",
-        config("".join(f"k{i}: 1\n" for i in range(50))),
-        lines=6,  # five faults and the number of the others
-    ),
+    *cases("sweep", SWEEP, GRIDS, named),
+    *cases("sweep", SWEEP, VALUES, named, lines=1),
     *(
         Case(
-            f"card: {what}",
-            ["data", "check", "c.yaml"],
-            r"is not a plain name",
-            config(
-                "{title: t, description: d, folder_recipe: r, metric: accuracy, licence: l, "
-                f"paper: p, label_names: [a, b], {entry}}}"
-            ),
+            f"sweep: trials of {settings} {' '.join(more)}",
+            ["sweep", "s.yaml", *more],
+            line,
+            together(of_encoder(lambda model: None), named(f"seeds: 2\nbase: {{{settings}}}")),
         )
-        for what, entry in (
-            ("name leads out", "name: ../../x"),
-            ("name of a set leads out", "name: x, ood: {../y: {}}"),
-            ("name of a split leads out", "name: x, pairs: {test: ../z}"),
-        )
+        for settings, (line, *more) in UNUSABLE.items()
     ),
-    Case(
-        "config: many unknown keys",
-        train(),
-        r"and 95 more faults",
-        config("".join(f"k{i}: 1\n" for i in range(100))),
-        lines=6,
-    ),
+    *cases("card", CHECK_CARD, CARDS, config),
+    *cases("card", CHECK_CARD, MANY_KEYS, config, lines=6),
     Case(
         "config: neither of two types",
         ["train", "--aux", "random_mlm", "--fixed-alpha", "nan"],
@@ -176,7 +231,5 @@ SETTINGS = [
         lines=1,
     ),
     Case("sweep: absent", SWEEP, r"there is no file s.yaml"),
-    Case("card: absent", ["data", "check", "c.yaml"], r"there is no file c.yaml"),
+    Case("card: absent", CHECK_CARD, r"there is no file c.yaml"),
 ]
-
-CASES: list[Case] = SETTINGS

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.hardening.case import Place
+
+Make = Callable[[Place], object]
 
 GOOD = '{"text": "a fine day", "label": "good"}\n{"text": "rain again", "label": "bad"}\n'
 MANY = "".join(
@@ -15,190 +18,149 @@ MANY = "".join(
     for i in range(40)
 )
 CHECK = ("data", "check", "d")
+SWEEP = ("sweep", "s.yaml", "--dry-run")
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{new}: &{new} [{','.join(['*' + old] * 9)}]\n"
     for old, new in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
-def writes(name: str, content: str | bytes) -> Callable[[Place], object]:
+def writes(name: str, content: str | bytes) -> Make:
     return lambda place: place.write(name, content)
 
 
-def on_lines(extra: str) -> Callable[[Place], object]:
+config, sweep = partial(writes, "c.yaml"), partial(writes, "s.yaml")
+
+
+def together(*makes: Make) -> Make:
+    return lambda place: [make(place) for make in makes]
+
+
+def beside_good_train(*makes: Make) -> Make:
+    return together(writes("d/train.jsonl", GOOD), *makes)
+
+
+def on_lines(extra: str) -> Make:
     """A train file with two good lines and another one."""
     return writes("d/train.jsonl", GOOD + extra + "\n")
 
 
-def row(label: Any, text: Any = "some text") -> str:
-    return json.dumps({"text": text, "label": label})
+def row(label: Any, text: Any = "some text", **more: Any) -> str:
+    return json.dumps({"text": text, "label": label, **more})
 
 
 def csv_of(*labels: str) -> str:
     return "text,label\n" + "".join(f"text {i},{label}\n" for i, label in enumerate(labels))
 
 
-def parquet(**columns: Any) -> Callable[[Place], object]:
+def parquet(renamed: list[str] | None = None, **columns: Any) -> Make:
     def make(place: Place) -> None:
         import pyarrow
         from pyarrow import parquet
 
         (place.path / "d").mkdir()
-        parquet.write_table(pyarrow.table(columns), place.path / "d" / "train.parquet")
+        table = pyarrow.table(columns)
+        table = table.rename_columns(renamed) if renamed else table
+        parquet.write_table(table, place.path / "d" / "train.parquet")
 
     return make
 
 
-def parquet_of_equal_names(place: Place) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    (place.path / "d").mkdir()
-    table = pyarrow.Table.from_arrays([["a", "b"], ["x", "y"], ["y", "x"]], ["text", "label", "c"])
-    parquet.write_table(
-        table.rename_columns(["text", "label", "label"]), place.path / "d" / "train.parquet"
-    )
-
-
-def beside_good_train(make: Callable[[Place], object]) -> Callable[[Place], object]:
-    def both(place: Place) -> None:
-        place.write("d/train.jsonl", GOOD)
-        make(place)
-
-    return both
-
-
-def linked(place: Place) -> None:
-    place.write("secret.jsonl", GOOD)
-    place.write("d/train.jsonl", GOOD)
-    (place.path / "d" / "test.jsonl").symlink_to(place.path / "secret.jsonl")
-
-
-def link_to_nowhere(place: Place) -> None:
-    (place.path / "d").mkdir()
-    (place.path / "d" / "train.jsonl").symlink_to("nowhere")
-
-
-def link_to_itself(place: Place) -> None:
-    (place.path / "d").mkdir()
-    (place.path / "d" / "train.jsonl").symlink_to("train.jsonl")
-
-
-def pipe(name: str) -> Callable[[Place], object]:
+def made(name: str, write: Callable[[Any], object]) -> Make:
     def make(place: Place) -> None:
-        path = place.path / name
-        path.parent.mkdir(exist_ok=True)
-        os.mkfifo(path)
+        (place.path / name).parent.mkdir(parents=True, exist_ok=True)
+        write(place.path / name)
 
     return make
 
 
-def folder(name: str) -> Callable[[Place], object]:
-    return lambda place: (place.path / name).mkdir(parents=True)
+def link(name: str, target: str) -> Make:
+    return made(name, lambda path: path.symlink_to(target))
 
 
-def sparse_file(name: str, size: int) -> Callable[[Place], object]:
+def pipe(name: str) -> Make:
+    return made(name, os.mkfifo)
+
+
+def folder(name: str) -> Make:
+    return made(name, os.mkdir)
+
+
+def sparse_file(name: str, size: int) -> Make:
     """A file of any size that takes no room."""
-
-    def make(place: Place) -> None:
-        os.truncate(place.write(name, b""), size)
-
-    return make
+    return together(writes(name, b""), made(name, lambda path: os.truncate(path, size)))
 
 
 def train(*arguments: str) -> tuple[str, ...]:
     return ("train", "--config", "c.yaml", *arguments)
 
 
-def config(content: str | bytes) -> Callable[[Place], object]:
-    return writes("c.yaml", content)
+def of_encoder(make: Callable[[Any], object]) -> Make:
+    """A data set, and an encoder whose folder is changed."""
 
-
-def sweep(content: str) -> Callable[[Place], object]:
-    return writes("s.yaml", content)
-
-
-SWEEP = ("sweep", "s.yaml", "--dry-run")
-
-
-def spoiled(name: str, change: Callable[[Any], Any]) -> Callable[[Place], object]:
-    """An encoder with a JSON file changed."""
-
-    def make(place: Place) -> None:
+    def both(place: Place) -> None:
         place.write("d/train.jsonl", MANY)
-        path = place.copy_encoder() / name
+        make(place.copy_encoder())
+
+    return both
+
+
+def of_run(make: Callable[[Any], object]) -> Make:
+    """A run the folder of whose model is changed."""
+    return lambda place: make(place.copy_run() / "model")
+
+
+def changed(name: str, change: Callable[[Any], Any], of: Any = of_encoder) -> Make:
+    def make(model: Any) -> None:
+        path = model / name
         path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
-    return make
+    return of(make)
 
 
-def replaced(name: str, content: str | bytes) -> Callable[[Place], object]:
-    """An encoder with a file replaced."""
+def setting(of: Any = of_encoder, **changes: Any) -> Make:
+    """Keys of the configuration of a model; ``...`` leaves one out."""
 
-    def make(place: Place) -> None:
-        place.write("d/train.jsonl", MANY)
-        place.copy_encoder()
-        place.write(f"encoder/{name}", content)
+    def change(content: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in {**content, **changes}.items() if v is not ...}
 
-    return make
+    return changed("config.json", change, of)
 
 
-def removed(*names: str) -> Callable[[Place], object]:
-    def make(place: Place) -> None:
-        place.write("d/train.jsonl", MANY)
-        for path in place.copy_encoder().iterdir():
-            if any(path.match(name) for name in names):
-                path.unlink()
-
-    return make
+def replaced(name: str, content: str | bytes) -> Make:
+    write = content.encode() if isinstance(content, str) else content
+    return of_encoder(lambda model: (model / name).write_bytes(write))
 
 
-def weights(
-    change: Callable[[dict[str, Any]], None], copy: str = "encoder"
-) -> Callable[[Place], object]:
-    """An encoder, or the model of a run, with changed weights."""
+def removed(pattern: str) -> Make:
+    return of_encoder(lambda model: [path.unlink() for path in model.glob(pattern)])
 
-    def make(place: Place) -> None:
+
+def weights(change: Callable[[str, Any], Any], part: str = "", of: Any = of_encoder) -> Make:
+    """A model with changed weights: those whose name has this part; ``None`` leaves one out."""
+
+    def make(model: Any) -> None:
         from safetensors.torch import load_file, save_file
 
-        place.write("d/train.jsonl", MANY)
-        model = place.copy_run() / "model" if copy == "run" else place.copy_encoder()
         tensors = load_file(model / "model.safetensors")
-        change(tensors)
-        save_file(tensors, model / "model.safetensors", {"format": "pt"})
+        tensors |= {name: change(name, tensors[name]) for name in tensors if part in name}
+        kept = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        save_file(kept, model / "model.safetensors", {"format": "pt"})
 
-    return make
-
-
-def without(part: str) -> Callable[[dict[str, Any]], None]:
-    def change(tensors: dict[str, Any]) -> None:
-        for name in [name for name in tensors if part in name]:
-            del tensors[name]
-
-    return change
+    return of(make)
 
 
-def filled(part: str, value: float) -> Callable[[dict[str, Any]], None]:
-    def change(tensors: dict[str, Any]) -> None:
-        for name, tensor in tensors.items():
-            if part in name:
-                tensor.view(-1)[0] = value
-
-    return change
+def without(part: str, of: Any = of_encoder) -> Make:
+    return weights(lambda name, tensor: None, part, of)
 
 
-def narrower(part: str) -> Callable[[dict[str, Any]], None]:
-    def change(tensors: dict[str, Any]) -> None:
-        for name in tensors:
-            if part in name:
-                tensors[name] = tensors[name][..., :-1].contiguous()
+def filled(part: str, value: float, of: Any = of_encoder) -> Make:
+    def fill(name: str, tensor: Any) -> Any:
+        tensor.view(-1)[0] = value
+        return tensor
 
-    return change
+    return weights(fill, part, of)
 
 
-def spoiled_run(name: str, change: Callable[[Any], Any]) -> Callable[[Place], object]:
-    def make(place: Place) -> None:
-        path = place.copy_run() / "model" / name
-        path.write_text(json.dumps(change(json.loads(path.read_text()))))
-
-    return make
+def narrower(part: str, of: Any = of_encoder) -> Make:
+    return weights(lambda name, tensor: tensor[..., :-1].contiguous(), part, of)

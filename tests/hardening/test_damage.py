@@ -80,7 +80,6 @@ def undisturbed(data, one_layer, tmp_path_factory):
 
 
 def flip(path: Path, number: int) -> None:
-    """Invert a bit of a file."""
     content = bytearray(path.read_bytes())
     content[number // 8] ^= 1 << number % 8
     path.write_bytes(bytes(content))

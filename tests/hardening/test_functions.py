@@ -9,7 +9,7 @@ import pandas
 import pytest
 
 import auxlearn
-from auxlearn import UserError
+from auxlearn import RunConfig, UserError
 from auxlearn.core.arguments import checked
 
 FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
@@ -139,6 +139,36 @@ CALLS = [
     ("sweep", ({"name": "a", "base": {"aux": CYCLE}},), {}, r"more than 40 levels"),
     ("sweep", ({"name": "a", "base": {"aux": DEEP}},), {}, r"more than 40 levels"),
     ("sweep", ({"name": "a", HUGE: 5},), {}, r"sweep: .*: Keys should be strings, got a number of"),
+    ("sweep", ({"name": "a", "bass": {}},), {}, r"unknown key 'bass': did you mean 'base'\?"),
+    ("sweep", ({"name": "a", "base": {"epochs": object}},), {}, r"cannot stand in a sweep"),
+    (
+        "sweep",
+        ({"name": "a", "grid": {"dataset": [FRAME]}},),
+        {},
+        r"sweep.grid.dataset\[0\]: a data set in memory can be the 'dataset' of 'base' only",
+    ),
+    (
+        "sweep",
+        ({"name": "a", "base": {"dataset": {"text": ["a"], "label": ["b"]}, "epocs": 2}},),
+        {},
+        r"has a single class",
+    ),
+    *(
+        ("train", (), {"dataset": FRAME, **given}, line)
+        for given, line in (
+            ({"bacth_size": 4}, r"settings: unknown key 'bacth_size': did you mean 'batch_size'\?"),
+            ({"epochs": 0}, r"settings: epochs: Input should be greater than or equal to 1, got 0"),
+            ({"aux": "l3msk"}, r"did you mean 'l3mask'\?"),
+            ({"split_column": "fold"}, r"there is no column 'fold' that names splits"),
+            ({"dataset": "pydocs", "dataset_name": "x"}, r"name is for a data set in memory"),
+            ({"config": RunConfig(), "epochs": 3}, r"by a RunConfig and by keywords \(epochs\)"),
+            ({"config": RunConfig(dataset="x")}, r"and by keywords \(dataset\)"),
+            ({"config": "run.yaml"}, r"the settings are a str: give a RunConfig"),
+            ({"ood": [FRAME]}, r"ood: a data set in memory cannot be named there"),
+            ({"dataset_name": "../x"}, r"'../x' is not a plain name"),
+            ({"dataset": "no/such"}, r"cannot be loaded"),
+        )
+    ),
     ("train", (), {"dataset": FRAME, "output": b"o"}, r"output: text is needed, not bytes"),
     ("train", (), {"jobs": "x"}, r"jobs: .*valid integer"),
     ("train", (), {"reporter": 5}, r"reporter: .*instance of Reporter"),

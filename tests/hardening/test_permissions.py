@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.helpers import call, error
-
-GOOD = '{"text": "a fine day", "label": "good"}\n{"text": "rain again", "label": "bad"}\n'
+from tests.hardening.inputs import GOOD
 
 
 @pytest.fixture

@@ -25,9 +25,7 @@ def account(*branches, evidence=0.5):
 
 def test_the_task_of_the_branch_that_was_taken():
     found = account(
-        SINGLE,
-        branch("a 0.3", 0.3, 0.02, taken=True),
-        branch("b 0.3", 0.0, -0.01, other=0.3),
+        SINGLE, branch("a 0.3", 0.3, 0.02, taken=True), branch("b 0.3", 0.0, -0.01, other=0.3)
     )
     assert found["a"].startswith("a: applied with share 0.3; on dev its run was better")
     assert "+0.0200 ± 0.0100 nats" in found["a"]

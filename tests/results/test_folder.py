@@ -15,6 +15,15 @@ from auxlearn.core.locks import Lock
 from auxlearn.results.folder import RunFolder, load_run
 
 
+@pytest.fixture
+def begun(tmp_path):
+    config = RunConfig(learning_rate=1e-3)
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked(config):
+        pass
+    return folder, config
+
+
 def test_a_locked_folder_is_refused_with_the_name_of_its_owner(tmp_path):
     config = RunConfig(learning_rate=1e-3)
     folder = RunFolder(tmp_path / "run")
@@ -47,12 +56,9 @@ def test_testing_the_lock_hinders_no_other_process(tmp_path):
     done.join()
 
 
-def test_a_folder_that_is_moved_while_it_is_being_locked_is_not_used(tmp_path, monkeypatch):
+def test_a_folder_that_is_moved_while_it_is_being_locked_is_not_used(begun, tmp_path, monkeypatch):
     """A lock belongs to the opened file, wherever that has been moved."""
-    config = RunConfig(learning_rate=1e-3)
-    folder = RunFolder(tmp_path / "run")
-    with folder.locked(config):
-        pass
+    folder, config = begun
     real = Lock.acquire
 
     def acquire(self, *arguments, **settings):
@@ -75,11 +81,8 @@ def test_a_run_killed_at_its_very_start_can_start_again(tmp_path):
     assert (tmp_path / "environment.json").read_text() != "{"
 
 
-def test_the_settings_that_differ_are_named(tmp_path):
-    config = RunConfig(learning_rate=1e-3)
-    folder = RunFolder(tmp_path / "run")
-    with folder.locked(config):
-        pass
+def test_the_settings_that_differ_are_named(begun):
+    folder, _ = begun
     other = RunConfig(learning_rate=1e-3, seed=1, epochs=3, cache_dir="elsewhere")
     with pytest.raises(RunError) as caught, folder.locked(other):
         pass
@@ -94,16 +97,6 @@ def test_a_folder_that_is_not_a_run_folder_is_left_unchanged(tmp_path):
     with pytest.raises(RunError, match="is not empty"), RunFolder(tmp_path).locked(RunConfig()):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-@pytest.fixture
-def begun(tmp_path):
-    """Return the folder of a run that has begun, and its configuration."""
-    config = RunConfig(learning_rate=1e-3)
-    folder = RunFolder(tmp_path / "run")
-    with folder.locked(config):
-        pass
-    return folder, config
 
 
 LEADING_OUT = {

@@ -107,8 +107,7 @@ def test_local_paths_are_not_published(tmp_path):
     folder = tmp_path / "private" / "mini"
     folder.mkdir(parents=True)
     results = examples.results(
-        encoder=str(folder),
-        aux=[{"random_mlm": {"corpus": str(folder / "more.txt")}}],
+        encoder=str(folder), aux=[{"random_mlm": {"corpus": str(folder / "more.txt")}}]
     )
     text = model_card(results)
     assert "private" not in text

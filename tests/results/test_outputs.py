@@ -12,6 +12,7 @@ from auxlearn.core.files import content_digest
 from auxlearn.results.outputs import RUN_NAMES, SWEEP_NAMES, check_output_file
 from tests import helpers
 from tests.cli.helpers import error, write_run, write_split
+from tests.sweeps.conftest import InlineExecutor
 
 ROWS = [("a b", "no"), ("b c", "yes"), ("c d", "no")]
 
@@ -33,42 +34,30 @@ def made(tmp_path_factory, one_layer):
 
 
 REFUSED = {
-    "evaluate: results of the run": ["evaluate", "run", "--dataset", "data", "{run}/results.json"],
-    "evaluate: the data set": ["evaluate", "run", "--dataset", "data", "{data}/test.tsv"],
-    "evaluate: a new file of the data set": [
-        "evaluate",
-        "run",
-        "--dataset",
-        "data",
-        "{data}/x.csv",
-    ],
-    "evaluate: a folder": ["evaluate", "run", "--dataset", "data", "{run}"],
-    "ensemble: the data set": ["ensemble", "run", "other", "--dataset", "data", "{data}/test.tsv"],
-    "ensemble: that of the runs": ["ensemble", "run", "other", "{data}/test.tsv"],
-    "predict: the run's predictions": ["predict", "run", "a b", "{run}/predictions/test.jsonl"],
-    "predict: a new file there": ["predict", "run", "a b", "{run}/predictions/new.jsonl"],
-    "predict: the file read": ["predict", "run", "--file", "texts.jsonl", "{texts.jsonl}"],
-    "predict: a file of a sweep": ["predict", "run", "a b", "{sweep}/trials/x/y.jsonl"],
-    "score: the log of the run": ["score", "--encoder", "tiny", "a b", "{run}/metrics.jsonl"],
-    "score: the file read": [
-        *("score", "--encoder", "tiny", "--file", "texts.jsonl"),
-        "{texts.jsonl}",
-    ],
-    "report: a name of the run": ["report", "run", "{run}/plots/report.html"],
-    "compare: plots of the run": ["compare", "run", "{run}/plots"],
-    "score: among the branches": ["score", "--encoder", "tiny", "a b", "{run}/branches/x.csv"],
-    "compare: a sweep": ["compare", "run", "{sweep}"],
-    "masks: the model": ["masks", "--encoder", "tiny", "{run}/model"],
-    "masks: a run": ["masks", "--encoder", "tiny", "{run}"],
-    "masks: a data set": ["masks", "--encoder", "tiny", "{set}"],
-    "masks: an encoder": ["masks", "--encoder", "tiny", "{run/model}"],
-    "perturbations: the run": ["perturbations", "run", "{run}"],
-    "train: in a run": ["train", "--dataset", "data", "{run}/predictions/new"],
-    "pretrain: in a run": [
-        *("pretrain", "--encoder", "tiny", "--corpus", "texts.jsonl", "--steps", "1"),
-        "{run}/checkpoint/new",
-    ],
-    "perturbations: in a sweep": ["perturbations", "run", "{sweep}/logs"],
+    "evaluate: results of the run": "evaluate run --dataset data {run}/results.json",
+    "evaluate: the data set": "evaluate run --dataset data {data}/test.tsv",
+    "evaluate: a new file of the data set": "evaluate run --dataset data {data}/x.csv",
+    "evaluate: a folder": "evaluate run --dataset data {run}",
+    "ensemble: the data set": "ensemble run other --dataset data {data}/test.tsv",
+    "ensemble: that of the runs": "ensemble run other {data}/test.tsv",
+    "predict: the run's predictions": "predict run a {run}/predictions/test.jsonl",
+    "predict: a new file there": "predict run a {run}/predictions/new.jsonl",
+    "predict: the file read": "predict run --file texts.jsonl {texts.jsonl}",
+    "predict: a file of a sweep": "predict run a {sweep}/trials/x/y.jsonl",
+    "score: the log of the run": "score --encoder tiny a {run}/metrics.jsonl",
+    "score: the file read": "score --encoder tiny --file texts.jsonl {texts.jsonl}",
+    "report: a name of the run": "report run {run}/plots/report.html",
+    "compare: plots of the run": "compare run {run}/plots",
+    "score: among the branches": "score --encoder tiny a {run}/branches/x.csv",
+    "compare: a sweep": "compare run {sweep}",
+    "masks: the model": "masks --encoder tiny {run}/model",
+    "masks: a run": "masks --encoder tiny {run}",
+    "masks: a data set": "masks --encoder tiny {set}",
+    "masks: an encoder": "masks --encoder tiny {run/model}",
+    "perturbations: the run": "perturbations run {run}",
+    "train: in a run": "train --dataset data {run}/predictions/new",
+    "pretrain: in a run": "pretrain --encoder tiny --corpus texts.jsonl {run}/checkpoint/new",
+    "perturbations: in a sweep": "perturbations run {sweep}/logs",
 }
 
 
@@ -76,9 +65,9 @@ REFUSED = {
 def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, monkeypatch):
     monkeypatch.chdir(made)
     monkeypatch.setattr("auxlearn.evaluation.classifier.Classifier.of_run", None)  # no work
-    *arguments, target = REFUSED[what]
+    *arguments, target = REFUSED[what].translate({ord("{"): "", ord("}"): ""}).split()
     before = content_digest(made)
-    line = error(*arguments, "--output", target.replace("{", "").replace("}", ""))
+    line = error(*arguments, "--output", target)
     assert "choose another --output" in line
     reasons = ("belongs to the", "is read", "is a folder", "is the folder of a", "holds a")
     assert any(part in line for part in reasons), line
@@ -112,9 +101,12 @@ def test_all_names_of_runs_and_sweeps_are_known(tmp_path, one_layer):
     base = {"dataset": {"train": rows, "dev": rows[:4], "test": rows[:4]}, "encoder": one_layer}
     base |= {"epochs": 1, "aux": "mask_tuning", "max_length": 16, "weights": "equal"}
     results = auxlearn.sweep(
-        {"name": "a", "base": base, "seeds": 1}, output=tmp_path / "sweep", jobs=1
+        {"name": "a", "base": base, "seeds": 1},
+        output=tmp_path / "sweep",
+        executor=InlineExecutor(),
     )
     assert not results.failed, results.failed
+    assert (tmp_path / "sweep" / "logs").is_dir()
     (run,) = (tmp_path / "sweep" / "trials").iterdir()
     assert {path.name for path in run.iterdir() if path.name[0] != "."} <= RUN_NAMES
     found = {path.name for path in (tmp_path / "sweep").iterdir() if path.name[0] != "."}

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
+from auxlearn.sweeps.execute import View
 from auxlearn.sweeps.executors import Executor
 from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.worker import run_job
 from tests import helpers
+
+#: A plug-in with tasks that fail.
+FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
 
 
 def write_dataset(folder: Path) -> Path:
@@ -23,11 +27,10 @@ def write_dataset(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def fast_settings(tmp_path_factory, encoder_folder) -> dict[str, Any]:
-    """Settings of a fast training."""
+def fast_settings(tmp_path_factory, one_layer) -> dict[str, Any]:
     return {
         "dataset": str(write_dataset(tmp_path_factory.mktemp("sweep-data"))),
-        "encoder": str(encoder_folder("bert")),
+        "encoder": str(one_layer),
         "epochs": 2,
         "batch_size": 8,
         "patience": 0,
@@ -38,8 +41,6 @@ def fast_settings(tmp_path_factory, encoder_folder) -> dict[str, Any]:
 
 @pytest.fixture
 def sweep_file(fast_settings, tmp_path) -> Callable[..., Path]:
-    """Write a sweep file with the settings of the fast training and return its path."""
-
     def write(**content: Any) -> Path:
         path = tmp_path / "sweep.yaml"
         base = fast_settings | content.pop("base", {})
@@ -73,3 +74,17 @@ class InlineExecutor(Executor):
     def stop(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Messages(View):
+    """Keeps what a sweep says, and how its trials ended."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.outcomes: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.lines.append(text)
+
+    def trial_ended(self, trial: Any, outcome: Outcome, progress: Any) -> None:
+        self.outcomes.append(outcome.state)

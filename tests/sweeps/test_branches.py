@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +106,6 @@ def deciding(patch):
 
 @pytest.fixture
 def evidence(monkeypatch):
-    """Let a test decide which branches are better."""
     return deciding(monkeypatch)
 
 
@@ -115,7 +115,6 @@ FIRST_IS_BEST = {"random_mlm_03": 0.1, "random_mlm_05": 0.05}
 
 @pytest.fixture(scope="module")
 def whole(fast_settings, tmp_path_factory):
-    """A finished run that took the share of 0.3."""
     output = str(tmp_path_factory.mktemp("whole") / "run")
     given = {"aux": ["random_mlm"], "weights": "meta", "output": output}
     with pytest.MonkeyPatch.context() as patch:
@@ -188,16 +187,6 @@ def test_without_evidence_the_run_is_the_single_task(config, evidence, tmp_path)
     assert auxlearn.load_run(tmp_path / "run").to_frame().equals(results.to_frame())
 
 
-def test_real_predictions_decide(config, tmp_path):
-    """The labels as auxiliary set: twice the data, so that the loss on dev must differ."""
-    results = train(config(epochs=1))
-    for branch in results.branches:
-        if branch.gain is not None:
-            assert branch.gain_error > 0
-    taken = [one for one in results.branches if one.taken]
-    assert len(taken) == 1
-
-
 class _KilledError(Exception):
     pass
 
@@ -247,20 +236,6 @@ def test_a_killed_run_ends_with_the_same_bytes(
     assert not list((tmp_path / "run").rglob("*.part"))
 
 
-def test_an_interrupted_branch_stops_the_run(config, monkeypatch, tmp_path):
-    step = TrainingLoop.run_step
-
-    def interrupted(loop):
-        step(loop)
-        raise Interrupted("stopped at step 1 of 6: run the same command again to resume")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "run_step", interrupted)
-        with pytest.raises(Interrupted, match="run the same command again"):
-            train(config(epochs=1))
-    assert len(train(config(epochs=1)).branches) == 3
-
-
 def test_executors_give_the_same_results(whole, config, evidence, tmp_path):
     evidence(**FIRST_IS_BEST)
     other = train(config(output=str(tmp_path / "other")), executor=InlineExecutor())
@@ -269,24 +244,17 @@ def test_executors_give_the_same_results(whole, config, evidence, tmp_path):
     assert logs == ["random_mlm-0.3.log", "random_mlm-0.5.log", "single-task.log"]
 
 
-def test_a_mistake_in_the_settings_of_a_task_leaves_the_folder_free(config, tmp_path):
-    with pytest.raises(UserError, match="supervised needs a labelled data set"):
-        train(config(aux=["supervised"]))
-    assert not (tmp_path / "run" / "config.yaml").exists()
-    assert not (tmp_path / "run" / "branches").exists()
-    train(config(epochs=1))
-
-
 def test_a_failed_branch_of_an_executor_is_named(config):
     with pytest.raises(UserError, match=r"branch supervised 0\.3: supervised needs a labelled"):
         train(config(aux=["supervised"]), executor=InlineExecutor())
 
 
-def test_a_branch_whose_model_is_gone_is_trained_again(config, evidence, tmp_path):
+def test_a_branch_whose_model_is_gone_is_trained_again(whole, config, evidence, tmp_path):
     evidence(**FIRST_IS_BEST)
-    whole = train(config())
+    shutil.copytree(whole.folder, tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
-    assert train(config()).reproducible() == whole.reproducible()
+    again = train(config())
+    assert again.reproducible() == whole.reproducible() | {"config": again.config}
 
 
 def test_a_dry_run_measures_one_branch_for_all_of_them(config):
@@ -317,40 +285,54 @@ def test_without_auxiliary_tasks_there_is_one_run(config, tmp_path):
     assert not (tmp_path / "run" / "branches").exists()
 
 
-def test_a_run_without_a_kept_model_has_none(config, tmp_path):
-    results = train(config(keep_model=False, epochs=1))
-    assert not list((tmp_path / "run").rglob("model.safetensors"))
-    assert train(config(keep_model=False, epochs=1)) == results
+class Recorded(Reporter):
+    """Keeps messages, and the amount and total of each bar."""
+
+    def __init__(self):
+        self.bars = {}
+        self.messages = []
+
+    def message(self, text):
+        self.messages.append(text)
+
+    @contextmanager
+    def progress(self, title, total):
+        self.bars[title] = [0, total]
+
+        def advance(amount):
+            self.bars[title][0] += amount
+
+        yield advance
 
 
-def test_progress_is_one_bar_over_all_branches(config):
-    class Recorded(Reporter):
-        def __init__(self):
-            self.bars = {}
-            self.messages = []
+def test_a_run_after_mistakes_and_an_interruption_takes_a_branch_by_real_predictions(
+    config, monkeypatch, tmp_path
+):
+    with pytest.raises(UserError, match="supervised needs a labelled data set"):
+        train(config(aux=["supervised"]))
+    assert not (tmp_path / "run" / "config.yaml").exists()
+    assert not (tmp_path / "run" / "branches").exists()
+    step = TrainingLoop.run_step
 
-        def message(self, text):
-            self.messages.append(text)
+    def interrupted(loop):
+        step(loop)
+        raise Interrupted("stopped at step 1 of 6: run the same command again to resume")
 
-        def progress(self, title, total):
-            from contextlib import contextmanager
-
-            @contextmanager
-            def bar():
-                self.bars[title] = [0, total]
-
-                def advance(amount):
-                    self.bars[title][0] += amount
-
-                yield advance
-
-            return bar()
-
+    settings = config(epochs=1, keep_model=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "run_step", interrupted)
+        with pytest.raises(Interrupted, match="run the same command again"):
+            train(settings)
     shown = Recorded()
-    train(config(epochs=1), shown)
+    results = train(settings, shown)
+    assert len(results.branches) == 3
+    assert all(one.gain is None or one.gain_error > 0 for one in results.branches)
+    assert sum(one.taken for one in results.branches) == 1
     assert shown.bars["training branches (%)"] == [300, 300]
     assert len(shown.messages) == len(set(shown.messages))
     assert sum(line.startswith("branch: ") for line in shown.messages) == 3
+    assert not list((tmp_path / "run").rglob("model.safetensors"))
+    assert train(settings) == results
 
 
 @pytest.mark.parametrize(

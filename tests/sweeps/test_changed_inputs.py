@@ -9,22 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.sweeps.execute import View, run_sweep, trial_state
+from auxlearn.sweeps.execute import run_sweep, trial_state
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import rounds
 from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.sweeps.worker import run_job
 from auxlearn.training.inputs import InputReader
 from auxlearn.training.loop import TrainingLoop
-from tests.sweeps.conftest import InlineExecutor
-
-
-class Messages(View):
-    def __init__(self):
-        self.lines = []
-
-    def message(self, text):
-        self.lines.append(text)
+from tests.sweeps.conftest import InlineExecutor, Messages
 
 
 @pytest.fixture

@@ -11,27 +11,21 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
-from auxlearn.core.errors import Interrupted
+import auxlearn
+from auxlearn.core.errors import Interrupted, UserError
 from auxlearn.core.locks import Lock
-from auxlearn.sweeps.execute import View, run_sweep
+from auxlearn.data.load import load_dataset
+from auxlearn.reports.page import report
+from auxlearn.results.record import RunResults
+from auxlearn.sweeps.estimate import estimate_trials
+from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
+from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import read_sweep
-from tests.sweeps.conftest import InlineExecutor
-
-FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
-
-
-class Messages(View):
-    def __init__(self):
-        self.lines = []
-        self.outcomes = []
-
-    def message(self, text):
-        self.lines.append(text)
-
-    def trial_ended(self, trial, outcome, progress):
-        self.outcomes.append((trial.title, outcome.state))
+from tests.cli.helpers import call
+from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor, Messages
 
 
 @pytest.fixture
@@ -125,7 +119,7 @@ def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_pat
     assert records[0].error.startswith("PluginError: 'crashing' (Crashing of ")
     assert "failed in loss (ValueError: no such column: 'txet')" in records[0].error
     assert records[1].error.startswith("the loss of 'diverging' is nan in its first step")
-    assert [state for _, state in view.outcomes] == ["crash", "error", "finished"]
+    assert view.outcomes == ["crash", "error", "finished"]
     kept = json.loads((folder.path / "failures" / f"{records[0].digest}.json").read_text())
     assert "failing_tasks.py" in kept["trace"]
     assert [list(task) for task in kept["config"]["aux"]] == [["crashing"]]
@@ -262,3 +256,73 @@ def test_two_sweeps_of_one_file_share_the_work(sweep_file, start, tmp_path):
     owners = [file.read_text() for file in both.path.glob("trials/*/ran_by")]
     assert len(owners) == 6
     assert len(set(owners)) == 2  # neither process ran all of them
+
+
+def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, tmp_path):
+    path = sweep_file(folds=3, seeds=1, base={"epochs": 1})
+    folder = SweepFolder(tmp_path / "out")
+    records = run_sweep(read_sweep(path), folder, InlineExecutor())
+    assert [record.cell for record in records] == [{"fold": f"{n}/3"} for n in (1, 2, 3)]
+    results = [RunResults.load(folder.run(record.digest).path) for record in records]
+    tested = []
+    for record, found in zip(records, results, strict=True):
+        fold = record.cell["fold"]
+        part = load_dataset(fast_settings["dataset"], fold=fold)
+        assert found.dataset.examples == {"train": 16, "dev": 12, "test": 8}
+        assert found.dataset.fingerprint == part.fingerprint
+        assert any(note.startswith(f"fold {fold[0]} of 3") for note in found.dataset.notes)
+        tested += part.splits["test"].texts
+    whole = load_dataset(fast_settings["dataset"])
+    assert sorted(tested) == sorted(whole.splits["train"].texts)
+
+    again = InlineExecutor()
+    run_sweep(read_sweep(path), folder, again)
+    assert again.jobs == []  # the inputs of each fold are those that it was trained on
+    (column,) = auxlearn.compare(folder.path).blocks[0].columns
+    (scores,) = column.scores.values()
+    assert list(scores.values()) == [one.evaluations["test"].all.accuracy for one in results]
+
+    runs = [folder.run(record.digest).path for record in records]
+    with pytest.raises(UserError, match="different data or splits"):
+        auxlearn.ensemble(*runs)  # each has seen what another is tested on
+    assert report(folder.path).is_file()
+
+
+def test_a_trial_that_crashes_does_not_prevent_the_other_estimates(
+    sweep_file, tmp_path, monkeypatch
+):
+    path = sweep_file(
+        base={"plugins": [FAILING_TASKS]}, grid={"aux": ["crashing", "random_mlm"]}, seeds=1
+    )
+    sweep, threads = read_sweep(path), []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    trials = plan_trials(sweep, expand_cells(sweep))
+    found = list(estimate_trials(trials, SweepFolder(tmp_path / "out"), None, 2))
+    assert threads == [2, torch.get_num_threads()] * 2
+    assert [members for members, _ in found] == [[trial] for trial in trials]
+    (_, crashing), (_, fine) = found
+    assert crashing.seconds is None
+    assert "'crashing' (Crashing of" in crashing.source
+    assert "failed in loss (ValueError: no such column: 'txet')" in crashing.source
+    assert fine.source == "measured"
+    assert fine.seconds > 0
+    monkeypatch.setattr("auxlearn.sweeps.estimate.estimate_trials", lambda *_: iter(found))
+    done = call("sweep", path, "--dry-run", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert "no estimate for 'crashing'" in done.output
+    assert "(ValueError: no such column: 'txet')" in done.output
+
+
+def test_a_stop_ends_the_estimates_after_the_plan_is_shown(sweep_file, tmp_path, monkeypatch):
+    configs = []
+
+    def stopped(config, reporter):
+        configs.append(config)
+        raise Interrupted("stopped at step 1")
+
+    monkeypatch.setattr("auxlearn.training.run.train", stopped)
+    path = sweep_file(base={"report_to": "tensorboard"}, grid={"epochs": [1, 2]}, seeds=1)
+    done = call("sweep", path, "--dry-run", "--output", tmp_path / "out")
+    assert done.exit_code == 130, done.output
+    assert "2 trials, 0 of them finished" in done.stdout
+    assert [config.report_to for config in configs] == [()]  # trackers hear nothing of it

@@ -16,9 +16,7 @@ from auxlearn.sweeps.executors.local import default_threads
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import Job
 from auxlearn.sweeps.sweep_file import read_sweep
-from tests.sweeps.conftest import InlineExecutor
-
-FAILING_TASKS = str(Path(__file__).parent / "failing_tasks.py")
+from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor
 
 
 @pytest.mark.parametrize(

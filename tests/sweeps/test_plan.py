@@ -15,20 +15,24 @@ from auxlearn.sweeps.sweep_file import dump_sweep, label, read_sweep
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-def sweep_of(tmp_path, **content):
-    path = tmp_path / "sweep.yaml"
-    path.write_text(yaml.safe_dump({"name": "s"} | content, sort_keys=False))
-    return read_sweep(path)
+@pytest.fixture
+def sweep_of(tmp_path):
+    def read(**content):
+        path = tmp_path / "sweep.yaml"
+        path.write_text(yaml.safe_dump({"name": "s"} | content, sort_keys=False))
+        return read_sweep(path)
+
+    return read
 
 
 def trials_of(sweep):
     return plan_trials(sweep, expand_cells(sweep))
 
 
-def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(tmp_path):
+def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(sweep_of):
     grid = {"labels": [{}, {"good": [1, 2]}, {"good": 1}]}
     base = {"unknown_labels": "count", "text_window": "head+tail", "keep_model": False}
-    trials = trials_of(sweep_of(tmp_path, base=base, grid=grid, seeds=1))
+    trials = trials_of(sweep_of(base=base, grid=grid, seeds=1))
     assert [trial.cell["labels"] for trial in trials] == ["none", "good(1+2)", "good(1)"]
     assert [trial.config.renamed for trial in trials] == [
         {},
@@ -37,12 +41,11 @@ def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(tmp_pa
     ]
     assert len({trial.digest for trial in trials}) == 3
     with pytest.raises(SweepError, match="are the same run"):
-        trials_of(sweep_of(tmp_path, grid={"keep_model": [True, False]}, seeds=1))
+        trials_of(sweep_of(grid={"keep_model": [True, False]}, seeds=1))
 
 
-def test_a_grid_is_the_product_of_its_axes_and_the_seeds(tmp_path):
+def test_a_grid_is_the_product_of_its_axes_and_the_seeds(sweep_of):
     sweep = sweep_of(
-        tmp_path,
         base={"epochs": 2},
         grid={
             "learning_rate": [1e-3, 1e-4],
@@ -65,23 +68,18 @@ def test_a_grid_is_the_product_of_its_axes_and_the_seeds(tmp_path):
     assert found.config.aux[0].name == "random_mlm"
 
 
-def test_a_trial_is_identified_by_its_resolved_configuration(tmp_path):
+def test_a_trial_is_identified_by_its_resolved_configuration(sweep_of):
     """An explicit default gives the same trial; another value of any setting gives another one."""
     base = {"aux": "random_mlm"}
-    (plain,) = trials_of(sweep_of(tmp_path, base=base, seeds=1))
-    (spelled,) = trials_of(
-        sweep_of(tmp_path, base={"aux": {"random_mlm": {"probability": 0.15}}}, seeds=[0])
-    )
-    (other,) = trials_of(
-        sweep_of(tmp_path, base={"aux": {"random_mlm": {"probability": 0.2}}}, seeds=1)
-    )
+    (plain,) = trials_of(sweep_of(base=base, seeds=1))
+    (spelled,) = trials_of(sweep_of(base={"aux": {"random_mlm": {"probability": 0.15}}}, seeds=[0]))
+    (other,) = trials_of(sweep_of(base={"aux": {"random_mlm": {"probability": 0.2}}}, seeds=1))
     assert plain.digest == spelled.digest == plain.config.digest
     assert plain.digest != other.digest
 
 
-def test_excluded_combinations_are_left_out(tmp_path):
+def test_excluded_combinations_are_left_out(sweep_of):
     sweep = sweep_of(
-        tmp_path,
         grid={"encoder": ["bert", "scibert"], "dataset": ["acl_arc", "imdb", "sst2"]},
         exclude=[{"encoder": "scibert", "dataset": ["imdb", "sst2"]}],
         seeds=1,
@@ -95,9 +93,8 @@ def test_excluded_combinations_are_left_out(tmp_path):
     ]
 
 
-def test_options_of_plugins_can_be_axes_and_later_settings_win(tmp_path):
+def test_options_of_plugins_can_be_axes_and_later_settings_win(sweep_of):
     sweep = sweep_of(
-        tmp_path,
         base={"aux": "l3mask", "weights.fixed.alpha": 0.1},
         grid={"aux.l3mask.score": ["complement", "surprisal"], "weights.fixed.alpha": [0.2]},
         seeds=1,
@@ -108,11 +105,10 @@ def test_options_of_plugins_can_be_axes_and_later_settings_win(tmp_path):
     assert first.weights.options["alpha"] == 0.2
 
 
-def test_a_task_that_is_chosen_twice_stays_two_tasks(tmp_path):
+def test_a_task_that_is_chosen_twice_stays_two_tasks(sweep_of):
     """Options reach the task they name: the second has the number that it has in the results."""
     aux = [{"random_mlm": {"corpus": "texts"}}, "l3mask", "random_mlm"]
     sweep = sweep_of(
-        tmp_path,
         base={"aux": aux, "aux.l3mask.score": "surprisal"},
         grid={"aux.random_mlm.probability": [0.1], "aux.random_mlm_2.probability": [0.2, 0.3]},
         seeds=1,
@@ -123,14 +119,13 @@ def test_a_task_that_is_chosen_twice_stays_two_tasks(tmp_path):
         assert [options["probability"] for _, options in found] == [0.1, 0.15, second]
         assert [options.get("corpus") for _, options in found] == ["texts", None, None]
         assert found[1][1]["score"] == "surprisal"
-    sweep = sweep_of(tmp_path, base={"aux": aux, "aux.random_mlm_3.probability": 0.1})
+    sweep = sweep_of(base={"aux": aux, "aux.random_mlm_3.probability": 0.1})
     with pytest.raises(ConfigError, match=r"not chosen here \(random_mlm, l3mask, random_mlm_2\)"):
         trials_of(sweep)
 
 
-def test_a_task_with_a_name_of_its_own_has_its_options_under_it(tmp_path):
+def test_a_task_with_a_name_of_its_own_has_its_options_under_it(sweep_of):
     sweep = sweep_of(
-        tmp_path,
         base={"aux": ["random_mlm:words", "random_mlm"]},
         grid={"aux.words.probability": [0.2]},
         seeds=1,
@@ -140,42 +135,30 @@ def test_a_task_with_a_name_of_its_own_has_its_options_under_it(tmp_path):
     assert [one.options["probability"] for one in trial.config.aux] == [0.2, 0.15]
 
 
-def test_axes_in_braces_are_replaced_by_their_labels(tmp_path):
+def test_axes_in_braces_are_replaced_by_their_labels_at_any_depth(sweep_of):
+    corpus = [{"random_mlm": {"corpus": "texts/{dataset}.txt"}}]
     sweep = sweep_of(
-        tmp_path,
-        base={"encoder": "runs/{dataset}-{method}"},
+        base={"encoder": "runs/{dataset}-{method}", "aux": corpus},
         grid={"dataset": ["a", "b"], "method": {"x y": {}}},
     )
-    assert [cell.settings["encoder"] for cell in expand_cells(sweep)] == [
-        "runs/a-x y",
-        "runs/b-x y",
-    ]
+    found = [cell.settings for cell in expand_cells(sweep)]
+    assert [one["encoder"] for one in found] == ["runs/a-x y", "runs/b-x y"]
+    corpora = [one["aux"][0]["random_mlm"]["corpus"] for one in found]
+    assert corpora == ["texts/a.txt", "texts/b.txt"]
 
 
-def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(tmp_path):
+def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(sweep_of):
+    content = {
+        "base": {"epoch": 3, "seed": 1, "output": "x"},
+        "grid": {"learningrate": [1], "method": {"A": {"axu": []}}, "epochs": []},
+        "cases": [{"name": "a"}, {"name": "a"}, {"epochs": 1}],
+        "select": {"over": ["metod"]},
+        "exclude": [{"datset": 1}],
+    }
+    with pytest.raises(ConfigError, match=r"(?s)a seed occurs twice.*'bose': did you mean 'base'"):
+        sweep_of(bose={}, seeds=[1, 1], **content)
     with pytest.raises(ConfigError) as caught:
-        sweep_of(
-            tmp_path,
-            bose={},
-            base={"epoch": 3, "seed": 1, "output": "x"},
-            grid={"learningrate": [1], "method": {"A": {"axu": []}}, "epochs": []},
-            cases=[{"name": "a"}, {"name": "a"}, {"epochs": 1}],
-            select={"over": ["metod"]},
-            exclude=[{"datset": 1}],
-            seeds=[1, 1],
-        )
-    text = str(caught.value)
-    assert "unknown key 'bose': did you mean 'base'?" in text
-    assert "a seed occurs twice" in text
-    with pytest.raises(ConfigError) as caught:
-        sweep_of(
-            tmp_path,
-            base={"epoch": 3, "seed": 1, "output": "x"},
-            grid={"learningrate": [1], "method": {"A": {"axu": []}}, "epochs": []},
-            cases=[{"name": "a"}, {"name": "a"}, {"epochs": 1}],
-            select={"over": ["metod"]},
-            exclude=[{"datset": 1}],
-        )
+        sweep_of(**content)
     for part in (
         "base: unknown setting 'epoch': did you mean 'epochs'?",
         "'seed' is set by 'seeds'",
@@ -191,16 +174,15 @@ def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(tmp_path):
         assert part in str(caught.value)
 
 
-def test_all_invalid_cells_are_named(tmp_path):
+def test_all_invalid_cells_are_named(sweep_of):
     sweep = sweep_of(
-        tmp_path,
         grid={
             "method": {
                 "a": {"aux": "random_mln"},
                 "b": {"epochs": 0},
                 "c": {"weights.meta.every": 2},
             }
-        },
+        }
     )
     with pytest.raises(ConfigError) as caught:
         trials_of(sweep)
@@ -210,24 +192,23 @@ def test_all_invalid_cells_are_named(tmp_path):
     assert "weights.meta.every: 'meta' is not chosen here (fixed)" in text
 
 
-def test_the_same_run_under_two_names_is_an_error(tmp_path):
-    sweep = sweep_of(tmp_path, grid={"method": {"a": {"epochs": 10}, "b": {}}})
+def test_the_same_run_under_two_names_is_an_error(sweep_of):
+    sweep = sweep_of(grid={"method": {"a": {"epochs": 10}, "b": {}}})
     with pytest.raises(SweepError, match=r"'a, seed 0' and 'b, seed 0' are the same run"):
         trials_of(sweep)
 
 
-def test_competing_and_chosen_axes(tmp_path):
+def test_competing_and_chosen_axes(sweep_of):
     grid = {"encoder": ["bert", "tiny"], "method": {"a": {}, "b": {"aux": "l3mask"}}}
-    sweep = sweep_of(tmp_path, grid=grid | {"epochs": [1, 2]}, select={"over": ["epochs"]})
+    sweep = sweep_of(grid=grid | {"epochs": [1, 2]}, select={"over": ["epochs"]})
     assert sweep.competing_axes == ("method",)
     assert sweep.chosen_axes == ("epochs",)
-    assert sweep_of(tmp_path, grid={"encoder": ["bert", "tiny"]}).competing_axes == ("encoder",)
-    assert sweep_of(tmp_path, grid=grid, compare=["encoder"]).competing_axes == ("encoder",)
+    assert sweep_of(grid={"encoder": ["bert", "tiny"]}).competing_axes == ("encoder",)
+    assert sweep_of(grid=grid, compare=["encoder"]).competing_axes == ("encoder",)
 
 
-def test_a_sweep_file_reads_back(tmp_path):
+def test_a_sweep_file_reads_back(sweep_of, tmp_path):
     sweep = sweep_of(
-        tmp_path,
         grid={"learning_rate": [1e-3], "m": {"a": {"aux": []}}},
         search={
             "trials": 3,
@@ -245,10 +226,9 @@ def test_labels_of_numbers_have_full_precision(value):
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_a_search_that_is_started_again_suggests_the_same_points(tmp_path, sampler):
+def test_a_search_that_is_started_again_suggests_the_same_points(sweep_of, sampler):
     """So a sweep that is started again finds its trials finished. The best value is 1e-3."""
     sweep = sweep_of(
-        tmp_path,
         grid={"method": {"a": {"aux": []}, "b": {"aux": "random_mlm"}}},
         search={
             "sampler": sampler,
@@ -304,9 +284,9 @@ def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
     }
 
 
-def test_folds_are_an_axis_that_does_not_compete(tmp_path):
+def test_folds_are_an_axis_that_does_not_compete(sweep_of, tmp_path):
     grid = {"method": {"STL": {"aux": []}, "RTM": {"aux": "random_mlm"}}, "epochs": [1, 2]}
-    sweep = sweep_of(tmp_path, grid=grid, folds=3, seeds=2, select={"over": ["epochs"]})
+    sweep = sweep_of(grid=grid, folds=3, seeds=2, select={"over": ["epochs"]})
     trials = trials_of(sweep)
     assert len(trials) == 2 * 2 * 3 * 2 == number_of_trials(sweep)
     assert sweep.competing_axes == ("method",)
@@ -318,13 +298,8 @@ def test_folds_are_an_axis_that_does_not_compete(tmp_path):
     assert {(t.cell["fold"], t.config.epochs) for t in chosen} == {
         ("1/3", 1), ("2/3", 2), ("3/3", 1),
     }  # fmt: skip
-    assert read_sweep_again(tmp_path, sweep) == sweep
-
-
-def read_sweep_again(tmp_path, sweep):
-    path = tmp_path / "again.yaml"
-    path.write_text(dump_sweep(sweep))
-    return read_sweep(path)
+    (tmp_path / "again.yaml").write_text(dump_sweep(sweep))
+    assert read_sweep(tmp_path / "again.yaml") == sweep
 
 
 @pytest.mark.parametrize(
@@ -336,16 +311,6 @@ def read_sweep_again(tmp_path, sweep):
         ({"folds": 5, "compare": ["fold"]}, "compare: folds are means, not methods"),
     ],
 )
-def test_folds_that_are_refused(tmp_path, content, message):
+def test_folds_that_are_refused(sweep_of, content, message):
     with pytest.raises(ConfigError, match=message):
-        sweep_of(tmp_path, **content)
-
-
-def test_labels_are_put_into_texts_at_any_depth(tmp_path):
-    sweep = sweep_of(
-        tmp_path,
-        base={"aux": [{"random_mlm": {"corpus": "texts/{dataset}.txt"}}]},
-        grid={"dataset": ["a", "b"]},
-    )
-    found = [cell.settings["aux"][0]["random_mlm"]["corpus"] for cell in expand_cells(sweep)]
-    assert found == ["texts/a.txt", "texts/b.txt"]
+        sweep_of(**content)

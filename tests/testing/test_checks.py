@@ -6,10 +6,8 @@ import re
 
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import nn
 
-from auxlearn.cli import cli
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.plugins import (
     AuxiliaryTask,
@@ -22,6 +20,7 @@ from auxlearn.plugins import (
 from auxlearn.testing import check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks, report
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
+from tests.cli.helpers import call, error
 
 
 class Good(AuxiliaryTask):
@@ -32,13 +31,6 @@ class Good(AuxiliaryTask):
     def loss(self, encoder, batch, generator):
         logits = encoder.classify(batch)
         return nn.functional.cross_entropy(logits, labels_of(batch, logits))
-
-
-class WrongItems(Good):
-    """A mean over examples that says that it is one over tokens."""
-
-    def items(self, batch, generator):
-        return int(batch.maskable.sum())
 
 
 class ItemsOfMaskedWords(MaskedLanguageModelling):
@@ -69,33 +61,8 @@ class DrawsBySize(DrawsByShape):
         return batch.maskable & (torch.rand(size=batch.input_ids.shape, generator=generator) < 0.3)
 
 
-class OneExample(Good):
-    batches, batch_size = "own", 1
-
-
-class Undocumented(Good):
-    class Options(Settings):
-        rate: float = 0.5
-
-
-class NoScalar(Good):
-    def loss(self, encoder, batch, generator):
-        return encoder.classify(batch).sum(0)
-
-
-class NoTensor(Good):
-    def loss(self, encoder, batch, generator):
-        return 0.5
-
-
-class NoGraph(Good):
-    def loss(self, encoder, batch, generator):
-        return super().loss(encoder, batch, generator).detach()
-
-
-class Infinite(Good):
-    def loss(self, encoder, batch, generator):
-        return super().loss(encoder, batch, generator) / 0.0
+class Undocumented(Settings):
+    rate: float = 0.5
 
 
 class OwnLayer(Good):
@@ -113,21 +80,11 @@ class IdleHead(Good):
         context.add_head("idle", lambda: nn.Linear(2, 2))
 
 
-class HeadOnly(Good):
-    def loss(self, encoder, batch, generator):
-        return encoder.classifier.classifier.weight.square().sum()
-
-
 class ChangesEncoder(Good):
     def prepare(self, context):
         super().prepare(context)
         with torch.no_grad():
             next(context.encoder.parameters()).add_(1)
-
-
-class GlobalRandomness(Good):
-    def loss(self, encoder, batch, generator):
-        return super().loss(encoder, batch, generator) * torch.rand(())
 
 
 class Counting(Good):
@@ -140,33 +97,51 @@ class Counting(Good):
         return super().loss(encoder, batch, generator) * self.calls
 
 
-class ReadsPadding(Good):
-    def loss(self, encoder, batch, generator):
-        return super().loss(encoder, batch, generator) * batch.input_ids.sum()
+def changed(change=lambda encoder, batch, loss: loss, **members):
+    """The sound task with its loss changed, and with other members."""
+
+    class Changed(Good):
+        def loss(self, encoder, batch, generator):
+            return change(encoder, batch, super().loss(encoder, batch, generator))
+
+    for name, value in members.items():
+        setattr(Changed, name, value)
+    return Changed
 
 
-class Raises(Good):
-    def loss(self, encoder, batch, generator):
-        raise KeyError("nowhere")
+def no_head(encoder, batch, loss):
+    return encoder.classifier.classifier.weight.square().sum()
 
 
+NO_GRAPH = changed(lambda encoder, batch, loss: loss.detach())
+#: Says that a mean over examples is one over tokens.
+WRONG_ITEMS = changed(items=lambda task, batch, generator: int(batch.maskable.sum()))
+ONE_EXAMPLE = changed(batches="own", batch_size=1)
 FAULTS = [
-    (Undocumented, "options", "options without a description: rate"),
-    (NoScalar, "loss", r"shape \(3,\), not a scalar"),
-    (NoTensor, "loss", "returns float, not a tensor"),
-    (NoGraph, "loss", "no graph"),
-    (Infinite, "loss", "the loss is inf"),
-    (Raises, "loss", "KeyError: 'nowhere'"),
+    (changed(Options=Undocumented), "options", "options without a description: rate"),
+    (
+        changed(lambda encoder, batch, loss: encoder.classify(batch).sum(0)),
+        "loss",
+        r"shape \(3,\), n",
+    ),
+    (changed(lambda *given: 0.5), "loss", "returns float, not a tensor"),
+    (NO_GRAPH, "loss", "no graph"),
+    (changed(lambda encoder, batch, loss: loss / 0.0), "loss", "the loss is inf"),
+    (changed(lambda *given: {}["nowhere"]), "loss", "KeyError: 'nowhere'"),
     (OwnLayer, "gradient", r"nothing trains: layer\.bias, layer\.weight"),
     (IdleHead, "gradient", "no gradient reaches head 'faulty/idle'"),
-    (HeadOnly, "gradient", "no gradient reaches the encoder"),
+    (changed(no_head), "gradient", "no gradient reaches the encoder"),
     (ChangesEncoder, "encoder", "prepare changes the encoder: classifier"),
-    (GlobalRandomness, "randomness", "draws from torch's global generator"),
+    (changed(lambda *given: given[2] * torch.rand(())), "randomness", "torch's global generator"),
     (Counting, "randomness", "one generator state gives losses"),
     (Counting, "checkpoint", "a resumed and an uninterrupted run differ in encoder:"),
-    (WrongItems, "accumulation", "but the loss is a mean in which the first has 0.750"),
+    (WRONG_ITEMS, "accumulation", "but the loss is a mean in which the first has 0.750"),
     (ItemsOfMaskedWords, "accumulation", r"items are 3 and 1 of two parts .*, a share of 0\.750"),
-    (ReadsPadding, "padding", "depends on the tokens in padding"),
+    (
+        changed(lambda encoder, batch, loss: loss * batch.input_ids.sum()),
+        "padding",
+        "depends on the tokens in padding",
+    ),
 ]
 
 
@@ -181,7 +156,7 @@ def found_by(checks, name):
 @pytest.fixture(autouse=True)
 def named(monkeypatch):
     """Name the classes above as a registration would, without registering them."""
-    for cls in {cls for cls, _, _ in FAULTS} | {Good, DrawsByShape, DrawsBySize, OneExample}:
+    for cls in {cls for cls, _, _ in FAULTS} | {Good, DrawsByShape, DrawsBySize, ONE_EXAMPLE}:
         monkeypatch.setattr(cls, "name", "faulty", raising=False)
 
 
@@ -201,7 +176,7 @@ def test_a_sound_task_passes(check, tmp_path):
     [
         (DrawsByShape, "weighted by items as the whole batch"),
         (DrawsBySize, "weighted by items as the whole batch"),
-        (OneExample, "a batch of one example has no parts"),
+        (ONE_EXAMPLE, "a batch of one example has no parts"),
     ],
 )
 def test_items_are_checked_however_a_task_draws_and_batches(cls, expected, tmp_path):
@@ -280,7 +255,7 @@ def test_faults_of_a_weighting_are_found(cls, check, message, tmp_path):
 
 def test_an_author_s_test_fails_with_the_faults_alone():
     with pytest.raises(AssertionError) as caught:
-        check_task(NoGraph)
+        check_task(NO_GRAPH)
     assert str(caught.value).splitlines() == [
         "auxiliary task 'faulty' does not pass:",
         "loss: the loss has no graph: it is computed without gradients",
@@ -307,7 +282,7 @@ def test_a_rule_that_compares_whole_runs_has_no_run_to_kill(tmp_path):
 def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(PLUGIN)
-    done = CliRunner().invoke(cli, ["check", str(file)])
+    done = call("check", file)
     LOSSES._registered.pop("no_scalar")
     assert done.exit_code == 1
     assert "loss 'no_scalar'" in done.output
@@ -326,17 +301,12 @@ def test_the_command_refuses_what_is_no_plug_in(argument, content, message, tmp_
     monkeypatch.chdir(tmp_path)
     if content:
         (tmp_path / argument).write_text(content)
-    done = CliRunner().invoke(cli, ["check", argument])
-    assert done.exit_code == 2
-    assert message in done.output
-    assert len(done.output.strip().splitlines()) == 1
+    assert message in error("check", argument)
 
 
 def test_a_device_that_is_not_there_is_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    done = CliRunner().invoke(cli, ["check", "focal", "--device", "cuda"])
-    assert done.exit_code == 2
-    (line,) = done.output.strip().splitlines()
+    line = error("check", "focal", "--device", "cuda")
     assert line.endswith("CUDA is not available: use --device cpu or auto")
 
 
