@@ -98,7 +98,7 @@ def command(
     if arguments and not arguments[0].startswith("-"):
         run, extra = Path(arguments[0]), arguments[1:]
         RunFolder(run).check_readable()
-        file = str(run / "config.yaml")
+        file = run / "config.yaml"
     with reporter.waiting("loading torch and transformers"):
         config = run_config(file, given, extra, announce=reporter.message).resolved()
 

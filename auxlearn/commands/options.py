@@ -240,7 +240,7 @@ def label_map(pairs: Sequence[str], classes: Sequence[str] = ()) -> dict[str, li
 
 
 def run_config(
-    file: str | None,
+    file: Path | None,
     given: Mapping[str, Any],
     extra: Sequence[str],
     *,
@@ -282,7 +282,10 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
         owner = _owner(flag, owners)
         if text is None:
             raise ConfigError(f"option '{flag}' needs a value")
-        found[owner.kind, owner.plugin][owner.option] = _parse(text, owner.field)
+        options = found[owner.kind, owner.plugin]
+        if owner.option in options:
+            raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
+        options[owner.option] = _parse(text, owner.field)
 
     def extended(registry: Registry, choice: PluginChoice) -> PluginChoice:
         options = {**choice.options, **found[registry.kind, choice.label]}

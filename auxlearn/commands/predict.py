@@ -126,9 +126,10 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
         return table_of(file)
     if texts:
         table = Table(COMMAND_LINE, {"text": list(texts)}, places=[COMMAND_LINE] * len(texts))
+        is_table = False
     else:  # as bytes: under LC_ALL=C the text stream accepts what is not UTF-8
-        table = read_texts(sys.stdin.buffer.read(), "standard input")
-    return TextSource(table, text_column="text", text_pair_column="text_pair")
+        table, is_table = read_texts(sys.stdin.buffer.read(), "standard input")
+    return TextSource(table) if is_table else TextSource(table, None, None, "text", "text_pair")
 
 
 def _check_text(text: str) -> None:

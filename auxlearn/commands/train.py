@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from auxlearn.commands.options import RunCommand, options_of, run_config
+from auxlearn.commands.options import PATH, RunCommand, options_of, run_config
 from auxlearn.core.config import RunConfig
 
 
@@ -15,6 +16,7 @@ from auxlearn.core.config import RunConfig
     "--config",
     "config_file",
     metavar="FILE",
+    type=PATH,
     help="YAML configuration file; options of the command line take precedence.",
 )
 @click.option(
@@ -34,7 +36,7 @@ from auxlearn.core.config import RunConfig
 @options_of(RunConfig, negatable=True)
 @click.pass_context
 def command(
-    ctx: click.Context, /, config_file: str | None, with_report: bool, jobs: int, **given: Any
+    ctx: click.Context, /, config_file: Path | None, with_report: bool, jobs: int, **given: Any
 ) -> None:
     """Fine-tune an encoder for classification, tagging or regression with auxiliary tasks.
 

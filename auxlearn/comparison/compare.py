@@ -167,6 +167,9 @@ def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
     """Compare the methods of runs that have been read."""
     for metric in asked.metrics:
         check_metric(metric)
+    for what, given in (("metric", asked.metrics), ("set", asked.sets)):
+        if twice := [one for one in dict.fromkeys(given) if list(given).count(one) > 1]:
+            raise ConfigError(f"{what} {shorten(twice[0])} is given twice: leave one of them out")
     against, without, sets, restarts = asked.against, asked.without, asked.sets, asked.restarts
     settings = renamed(methods_of(found), asked.names)
     grouped: dict[tuple[tuple[str, str], ...], list[DatasetRuns]] = {}

@@ -27,9 +27,9 @@ from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
+from auxlearn.data.tables import FORMATS
 from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import (
-    check_table_file,
     label_columns,
     prediction_columns,
     write_predictions_table,
@@ -37,6 +37,7 @@ from auxlearn.evaluation.predict import (
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
+from auxlearn.results.outputs import check_output_file
 from auxlearn.results.predictions import (
     Stored,
     other_predictions,
@@ -135,7 +136,7 @@ class Ensemble:
 
     def save(self, path: Path) -> None:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
-        check_table_file(path)
+        check_output_file(path, FORMATS)
         write_predictions_table(path, self.table(), None)
 
     def _read_texts(self) -> Split:
@@ -216,7 +217,7 @@ def ensemble(
         raise ConfigError(f"{next(iter(columns))} is of another data set: name it by dataset")
     if place is not None:
         known = [] if in_memory(dataset) else [dataset]
-        check_table_file(place, _read_by(folders) if dataset is None else known)
+        check_output_file(place, FORMATS, _read_by(folders) if dataset is None else known)
     found = _read(folders)
     if dataset is None:
         made = _of_stored(found, split)

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from auxlearn.core.errors import printable, shorten
+from auxlearn.core.errors import printable, shorten, text_of
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 from auxlearn.core.validation import Described, Settings
@@ -151,16 +151,17 @@ def is_path(path: str) -> str:
 PathText = Annotated[str, AfterValidator(is_path)]
 
 
-def _one_of_several(fold: str) -> str:
-    found = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", fold)
+def _one_of_several(fold: Any) -> Any:
+    shown = text_of(fold)
+    found = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", shown)
     number, count = map(int, found.groups()) if found else (0, 0)
     if count < 2 or number > count:
-        raise ValueError(f"{shorten(fold)} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+        raise ValueError(f"{shorten(shown)} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
     return fold
 
 
 #: A fold of a cross-validation, such as ``2/5``.
-Fold = Annotated[str, AfterValidator(_one_of_several)]
+Fold = Annotated[str, BeforeValidator(_one_of_several)]
 
 
 class PluginChoice(Settings):
@@ -179,8 +180,10 @@ class PluginChoice(Settings):
     def _short_forms(cls, value: Any) -> Any:
         if isinstance(value, str):
             value = {value: {}}
-        if isinstance(value, dict) and set(value) - {"name", "title", "options"}:
-            if len(value) != 1:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, dict) or set(value) - {"name", "title", "options"}:
+            if not isinstance(value, dict) or len(value) != 1:
                 raise ValueError("write a name, or one name with its options: {name: {...}}")
             ((name, options),) = value.items()
             if options is not None and not isinstance(options, dict):
@@ -318,6 +321,8 @@ class FurtherSet(Settings):
     def _short_form(cls, value: Any) -> Any:
         if isinstance(value, str | os.PathLike):
             value = {"dataset": os.fspath(value)}
+        if not isinstance(value, dict | cls):
+            raise ValueError("write a data set, or a mapping: {dataset: ..., name: ...}")
         if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
             value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
         return value

@@ -88,7 +88,7 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
 
 
 #: The end of the place of a fault in a value that can be of several types: which of them it is not.
-_TYPE = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set)\b.*|[A-Z]\w*")
+_TYPE = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set|function)\b.*|[A-Z]\w*")
 
 
 def _together(faults: list[Any]) -> list[Any]:
@@ -119,6 +119,8 @@ def _message(fault: Any) -> str:
         return "Input should be a list, such as [a, b]"
     if fault["type"] == "missing" and fault["loc"] and isinstance(fault["loc"][-1], int):
         return f"the list is too short: add value {fault['loc'][-1] + 1}"
+    if fault["type"] == "model_type":
+        return "a mapping of keys to values is needed"
     return str(fault["msg"]).removeprefix("Value error, ")
 
 

@@ -14,10 +14,11 @@ from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import (
-    FORMATS,
     HALF_A_PAIR,
+    READ_FORMATS,
     as_json,
     is_encodable,
+    json_table,
     read_lines,
     read_table,
     text_lines,
@@ -287,14 +288,20 @@ def _as_text(value: Any, table: Table, row: int) -> str:
 
 
 def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = False) -> Split:
-    """Read a file of texts: plain text with one text per line, or a table with a text column.
+    """Read a file of texts: plain text with one text per line, or a table with a text column, which
+    lines that are objects of JSON are too.
 
     The column may be "text" as well, unless it is to be exactly that which is named.
     """
     if not user_path(path, DataError).exists():
         raise DataError(f"corpus file {path} does not exist")
-    if path.suffix.lower() in FORMATS:
+    table, lines = None, []
+    if path.suffix.lower() in READ_FORMATS:
         table = read_table(path)
+    else:
+        lines = text_lines(read_lines(path), str(path))
+        table = json_table(lines, str(path))
+    if table is not None:
         wanted = list(dict.fromkeys((text_column or "text", *(() if exact else ("text",)))))
         column = next((name for name in wanted if name in table.columns), None)
         if column is None:
@@ -302,14 +309,16 @@ def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = Fal
                 f"corpus file {path} has no column {' or '.join(map(repr, wanted))} (it has "
                 f"{some_of(table.columns)}): name the column with --text-column"
             )
-        lines = [value for value in table.columns[column] if isinstance(value, str)]
+        for row, value in enumerate(values := table.columns[column]):
+            if not isinstance(value, str | None) or not is_encodable(value):
+                what = HALF_A_PAIR if isinstance(value, str) else f"{describe(value)} is no text"
+                raise DataError(f"{table.place(row)}: {what} (column '{shorten(column)}')")
+        lines = [value for value in values if value is not None]
     elif exact and text_column is not None:
         raise DataError(
             f"corpus file {path} has a text per line and no column '{shorten(text_column)}': leave "
             "--text-column out"
         )
-    else:
-        lines = text_lines(read_lines(path), str(path))
     texts = tuple(line for line in lines if not is_blank(line))
     if not texts:
         raise DataError(f"corpus file {path} contains no text")

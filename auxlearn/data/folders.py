@@ -92,6 +92,13 @@ def data_files(folder: Path) -> dict[str, Path]:
                 f"{path.name}: remove one"
             )
         files[name] = path
+    for path in _entries(folder):
+        name = split_name(path.name.partition(".")[0])
+        if name in CORE_SPLITS and name not in files and path.suffix and not path.is_dir():
+            raise DataError(
+                f"{shown}/{path.name} would be left out, as its format is none of "
+                f"{', '.join(READ_FORMATS)}: convert it, or give it another name"
+            )
     return files
 
 

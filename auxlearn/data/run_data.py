@@ -20,6 +20,7 @@ from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
+from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
@@ -52,10 +53,16 @@ class RunData:
         return found
 
 
-def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig:
+#: The kind of the labels of a folder, and their names, by what it is read by.
+FoundKinds = dict[str, tuple[Kind, tuple[str, ...]]]
+
+
+def with_found_kind(
+    config: RunConfig, dataset: TextDataset | None, known: FoundKinds | None = None
+) -> RunConfig:
     """Return the settings with the kind of the labels and its metric, where they say neither, found
-    from data in memory or the train file of a folder; single classes and absent data change
-    nothing.
+    from data in memory or the train file of a folder, which is read once for settings that share
+    what is ``known``; single classes and absent data change nothing.
     """
     given = "metric" in config.model_fields_set
     if config.kind is not None and (given or config.kind == CLASSIFICATION.name):
@@ -66,22 +73,29 @@ def with_found_kind(config: RunConfig, dataset: TextDataset | None) -> RunConfig
     if dataset is not None:
         kind, names = dataset.kind, dataset.label_names
     else:
-        folder = user_path(config.dataset, DataError)
-        try:
-            train = data_files(folder).get("train") if folder.is_dir() else None
-            if train is None:
-                return config
-            table = read_table(train)
-            if with_kind_of(table, columns).kind == CLASSIFICATION.name:
-                return config
-            examples = parse_examples(table, columns)
-        except DataError:  # the run says so, unless it is finished and needs no data
-            return config
-        kind, names = examples.kind, own_names(examples)
+        known = {} if known is None else known
+        key = f"{config.dataset} {columns}"
+        if key not in known:
+            known[key] = _kind_of_folder(user_path(config.dataset, DataError), columns)
+        kind, names = known[key]
     if kind is CLASSIFICATION:
         return config
     metric = config.metric if given else kind.default_metric(names)
     return config.model_copy(update={"kind": kind.name, "metric": metric})
+
+
+def _kind_of_folder(folder: Path, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
+    try:
+        train = data_files(folder).get("train") if folder.is_dir() else None
+        if train is None:
+            return CLASSIFICATION, ()
+        table = read_table(train)
+        if with_kind_of(table, columns).kind == CLASSIFICATION.name:
+            return CLASSIFICATION, ()
+        examples = parse_examples(table, columns)
+    except DataError:  # the run says so, unless it is finished and needs no data
+        return CLASSIFICATION, ()
+    return examples.kind, own_names(examples)
 
 
 def load_run_data(
@@ -97,20 +111,8 @@ def load_run_data(
         )
     else:
         dataset = with_dev(dataset, seed=0, fold=config.fold)
-    kind = dataset.kind
-    if kind is not kind_of(config.kind):
-        raise ConfigError(
-            f"kind: the labels of {dataset.name} are read as {kind.name}: add kind: {kind.name} to "
-            "the settings, or name the kind that they are of"
-        )
-    kind.check_metric(config.metric, dataset.label_names)
-    if config.thresholds != "half":
-        require(kind, "thresholds")
-    if config.text_window != "head" and dataset.splits["train"].text_pairs is not None:
-        raise DataError(
-            f"text_window: {config.text_window} is for single texts, but {dataset.name} has pairs "
-            "of texts, of which the longer one is always cut at its end: leave --text-window out"
-        )
+    has_pairs = dataset.splits["train"].text_pairs is not None
+    check_data_settings(config, dataset.name, dataset.label_names, dataset.kind, has_pairs)
     ood_sets, ood_notes = load_ood_sets(config.ood, config.dataset, dataset)
     train, validation = split_validation(dataset, source, config.columns)
     return RunData(
@@ -120,6 +122,25 @@ def load_run_data(
         validation=validation,
         notes=(*dataset.notes, *ood_notes),
     )
+
+
+def check_data_settings(
+    config: RunConfig, name: str, label_names: tuple[str, ...], kind: Kind, has_pairs: bool
+) -> None:
+    """Refuse settings that do not fit the data set that they name."""
+    if kind is not kind_of(config.kind):
+        raise ConfigError(
+            f"kind: the labels of {name} are read as {kind.name}: add kind: {kind.name} to the "
+            "settings, or name the kind that they are of"
+        )
+    kind.check_metric(config.metric, label_names)
+    if config.thresholds != "half":
+        require(kind, "thresholds")
+    if config.text_window != "head" and has_pairs:
+        raise DataError(
+            f"text_window: {config.text_window} is for single texts, but {name} has pairs of "
+            "texts, of which the longer one is always cut at its end: leave --text-window out"
+        )
 
 
 def split_validation(

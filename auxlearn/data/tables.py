@@ -40,7 +40,7 @@ def write_table(
     path: Path, table: Table, source: Path | None = None, added: Sequence[str] = ()
 ) -> None:
     """Write a table in the format of the suffix, atomically. In CSV and TSV a missing value is an
-    empty cell, and what is neither text nor a number is JSON.
+    empty cell, and what is neither text nor a number is JSON; in Parquet, lists of several types.
     """
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
@@ -102,9 +102,9 @@ def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[s
                 made = file.read()
             for name in added:
                 if name not in made.column_names:
-                    made = made.append_column(name, pyarrow.array(table.columns[name]))
+                    made = made.append_column(name, _arrow(table.columns[name]))
         else:
-            made = pyarrow.table(table.columns)
+            made = pyarrow.table({name: _arrow(one) for name, one in table.columns.items()})
         buffer = io.BytesIO()
         parquet.write_table(made, buffer)
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -113,6 +113,18 @@ def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[s
             f"{path} cannot hold these columns ({reason}): write .jsonl instead"
         ) from None
     return buffer.getvalue()
+
+
+def _arrow(values: Any) -> Any:
+    """Return a column of Parquet; lists of several types, such as trees, as JSON."""
+    import pyarrow
+
+    try:
+        return pyarrow.array(values)
+    except pyarrow.ArrowException:
+        if not all(isinstance(value, list | None) for value in values):
+            raise
+        return pyarrow.array([None if one is None else as_json(one, "a list") for one in values])
 
 
 def _read_jsonl(path: Path) -> Table:
@@ -342,6 +354,33 @@ def text_lines(content: bytes, where: str) -> list[str]:
     other characters that some programs break lines at, such as U+2028, are part of a line.
     """
     return _decoded(content, where).replace("\r\n", "\n").split("\n")
+
+
+def json_table(lines: Sequence[str], where: str) -> Table | None:
+    """Return the table of lines that are objects of JSON, if the first that is not blank is one."""
+    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows or not isinstance(_json(rows[0][1], f"{where}:{rows[0][0]}"), dict):
+        return None
+    records = [_json(line, f"{where}:{number}") for number, line in rows]
+    numbers = [number for number, _ in rows]
+    for number, record in zip(numbers, records, strict=True):
+        if not isinstance(record, dict):
+            raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
+    names = dict.fromkeys(name for record in records for name in record)
+    return Table(where, {name: [record.get(name) for record in records] for name in names}, numbers)
+
+
+def _json(line: str, place: str) -> Any:
+    def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        try:
+            return without_repeated_keys(pairs)
+        except ValueError as error:
+            raise DataError(f"{place}: {error}") from None
+
+    try:
+        return json.loads(line, object_pairs_hook=without_repeated)
+    except (ValueError, RecursionError):
+        return None
 
 
 def is_encodable(value: Any) -> bool:

@@ -18,7 +18,7 @@ from auxlearn.data.memory import in_memory, is_table, refuse_for_files
 from auxlearn.data.ood import OODSet, card_subsets, match_labels, with_cards
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
-from auxlearn.results.outputs import check_output_file
+from auxlearn.results.outputs import JSON, check_output_file
 from auxlearn.results.record import Evaluations, RunResults
 
 
@@ -78,7 +78,8 @@ def evaluate(
     model_of(folder)
     sets = name_sets(dataset, split)
     if output is not None:
-        check_output_file(expand(output), [one for one in sets.values() if not in_memory(one)])
+        read_sets = [one for one in sets.values() if not in_memory(one)]
+        check_output_file(expand(output), JSON, read_sets)
     given: dict[str, Any] = {
         "text_column": text_column,
         "text_pair_column": text_pair_column,

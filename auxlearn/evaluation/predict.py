@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.arguments import Column, UserPath, checked
-from auxlearn.core.errors import DataError, describe, did_you_mean, shorten, some_of
+from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
 from auxlearn.core.files import expand, user_path
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import check_distinct, read_corpus, text_values
+from auxlearn.data.examples import check_distinct, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import (
     FORMATS,
     READ_FORMATS,
+    json_table,
     read_lines,
     read_table,
     text_lines,
-    without_repeated_keys,
     write_table,
 )
 from auxlearn.kinds.base import Kind
@@ -103,43 +103,43 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
 
 def texts_of(texts: Any, text_column: str | None = None) -> Split:
     """Return texts, of a file or in memory, as an unlabelled split."""
-    if isinstance(texts, Path):
-        return read_corpus(expand(texts), text_column, exact=True)
     source = table_of(texts)
     if source.text_column and text_column not in (None, source.text_column):
-        raise DataError(f"texts have no column '{shorten(str(text_column))}': leave it out")
+        where = f"{source.table.where} has a text per line and" if isinstance(texts, Path) else ""
+        raise DataError(
+            f"{where or 'texts have'} no column '{shorten(str(text_column))}': leave "
+            f"{'--text-column' if where else 'it'} out"
+        )
     column = source.text_column or text_column or "text"
     if not len(source.table):
         raise DataError("there is no text")
     if column not in source.table.columns:
         hint = did_you_mean(column, source.table.columns)
-        raise DataError(f"there is no column '{shorten(column)}' of texts: {hint}")
+        where = source.table.where
+        raise DataError(f"there is no column '{shorten(column)}' of texts in {where}: {hint}")
     return Split("texts", tuple(text_values(source.table, column)), None, ())
 
 
 def read_texts_file(path: Path) -> tuple[Table, bool]:
-    """Read a table file, or a file with one text per line, or with a JSON object per line."""
+    """Read a table file or one with a JSON object per line, or a file with one text per line."""
     path = user_path(path, DataError)
     if path.suffix.lower() in READ_FORMATS:
         return read_table(path), True
-    return read_texts(read_lines(path), str(path)), False
+    return read_texts(read_lines(path), str(path))
 
 
-def read_texts(content: bytes, where: str) -> Table:
-    """Return a table of one text per line, blank ones left out; of JSON objects if it begins so."""
+def read_texts(content: bytes, where: str) -> tuple[Table, bool]:
+    """Return a table of one text per line, blank ones left out, or of JSON objects if it begins so,
+    and whether it is one of these.
+    """
     lines = text_lines(content, where)
+    if (table := json_table(lines, where)) is not None:
+        return table, True
     rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
     if not rows:
         raise DataError(f"{where} contains no text")
-    numbers = [number for number, _ in rows]
-    if not isinstance(_json(rows[0][1], f"{where}:{numbers[0]}"), dict):
-        return Table(where, {"text": [line for _, line in rows]}, numbers)
-    records = [_json(line, f"{where}:{number}") for number, line in rows]
-    for number, record in zip(numbers, records, strict=True):
-        if not isinstance(record, dict):
-            raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
-    names = dict.fromkeys(name for record in records for name in record)
-    return Table(where, {name: [record.get(name) for record in records] for name in names}, numbers)
+    lines, numbers = [line for _, line in rows], [number for number, _ in rows]
+    return Table(where, {"text": lines}, numbers), False
 
 
 @checked
@@ -192,7 +192,7 @@ def classify(
 ) -> tuple[Table, Columns]:
     """Classify texts with a finished run, and write the table if asked to."""
     if output is not None:
-        check_table_file(output, [] if source.path is None else [source.path])
+        check_output_file(output, FORMATS, [] if source.path is None else [source.path])
     model_of(run)
     config = RunFolder(run).read_config()
     columns = Columns(
@@ -312,27 +312,5 @@ def write_predictions_table(path: Path, table: Table, source: Path | None) -> No
     write_table(path, table, source, added)
 
 
-def check_table_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Check, before any work is done, that a table can be written to a file."""
-    if path.suffix.lower() not in FORMATS:
-        raise DataError(f"{describe(str(path))} names no format: end it with {', '.join(FORMATS)}")
-    check_output_file(path, inputs)
-
-
 def _is_added(name: str) -> bool:
     return name == LABEL or name.startswith(PROBABILITY)
-
-
-def _json(line: str, place: str) -> Any:
-    import json
-
-    def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        try:
-            return without_repeated_keys(pairs)
-        except ValueError as error:
-            raise DataError(f"{place}: {error}") from None
-
-    try:
-        return json.loads(line, object_pairs_hook=without_repeated)
-    except (ValueError, RecursionError):
-        return None

@@ -10,8 +10,9 @@ from pydantic import Field
 from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
-from auxlearn.data.tables import write_table
-from auxlearn.evaluation.predict import check_table_file, texts_of
+from auxlearn.data.tables import FORMATS, write_table
+from auxlearn.evaluation.predict import texts_of
+from auxlearn.results.outputs import check_output_file
 
 if TYPE_CHECKING:
     import pandas
@@ -54,7 +55,7 @@ def score(
     """
     place = None if output is None else expand(output)
     if place is not None:
-        check_table_file(place, [encoder, *([texts] if isinstance(texts, Path) else [])])
+        check_output_file(place, FORMATS, [encoder, *([texts] if isinstance(texts, Path) else [])])
     split = texts_of(texts, text_column)
 
     import pandas

@@ -50,6 +50,8 @@ from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.sweeps.sweep_file import FOLD
 
 FILE = "report.html"
+#: Ends of the names of reports.
+ENDINGS = (".html", ".htm")
 
 #: Every report begins with this, and only a file that does is written over.
 MARK = "<!doctype html>\n<!-- auxlearn report -->\n"
@@ -121,7 +123,7 @@ def _default(paths: Sequence[Path]) -> Path:
 
 
 def _check_file(file: Path) -> None:
-    check_output_file(file)
+    check_output_file(file, ENDINGS)
     if not file.exists():
         return
     try:

@@ -107,7 +107,12 @@ class RunFolder:
     def read_config(self) -> RunConfig:
         """Return the configuration of the run in this folder; see :meth:`with_own_data`."""
         self.check_readable()
-        return self.with_own_data(load_config(self.path / "config.yaml"))
+        config = load_config(file := self.path / "config.yaml")
+        if not config.model_fields_set:  # else the run would have the settings of none
+            raise RunError(
+                f"{file} is damaged (it holds no setting): copy it again, or train again"
+            )
+        return self.with_own_data(config)
 
     def with_own_data(self, config: RunConfig) -> RunConfig:
         """Return a configuration with data that were in memory where they are now."""

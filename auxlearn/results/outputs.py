@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from auxlearn.core.errors import UserError
+from auxlearn.core.errors import UserError, describe
 from auxlearn.core.files import check_output, delete_old_parts, expand
 from auxlearn.data.tables import READ_FORMATS
 
@@ -23,6 +23,8 @@ RUN_NAMES = frozenset(
 SWEEP_NAMES = frozenset(
     ["sweep.yaml", "plan.json", "results.json", "trials", "superseded", "failures", "logs", "data"]
 )
+#: Ends of the names of files of scores.
+JSON = (".json",)
 Kind = Literal["run", "sweep"]
 #: By kind of folder: a file that it always has, others of which it has one, and its own names.
 _KINDS: dict[Kind, tuple[str, tuple[str, ...], frozenset[str]]] = {
@@ -31,8 +33,12 @@ _KINDS: dict[Kind, tuple[str, tuple[str, ...], frozenset[str]]] = {
 }
 
 
-def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ()) -> None:
-    """Check, before any work is done for it, that a file of results can be written."""
+def check_output_file(
+    path: Path, endings: Iterable[str], inputs: Iterable[str | os.PathLike[str]] = ()
+) -> None:
+    """Check, before any work is done for it, that a file of results can be written, and that its
+    name ends as its format does.
+    """
     check_output(path.parent if os.path.exists(path) else path)
     if os.path.exists(path) and not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "not a regular file"
@@ -45,6 +51,8 @@ def check_output_file(path: Path, inputs: Iterable[str | os.PathLike[str]] = ())
             raise UserError(f"{path} is in {given}, which is read: choose another --output")
         if os.path.isfile(source) and os.path.exists(path) and path.samefile(source):
             raise UserError(f"{path} is the file that is read: choose another --output")
+    if path.suffix.lower() not in endings:
+        raise UserError(f"{describe(str(path))} names no format: end it with {', '.join(endings)}")
     delete_old_parts(path)
 
 

@@ -21,7 +21,7 @@ from auxlearn.core.files import (
 )
 from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.results.environment import Environment
-from auxlearn.results.outputs import check_output_file
+from auxlearn.results.outputs import JSON, check_output_file
 
 if TYPE_CHECKING:
     import pandas
@@ -209,7 +209,7 @@ class Evaluations(dict[str, Evaluation]):
 
     def save(self, path: Path) -> None:
         """Write all scores as JSON, atomically."""
-        check_output_file(path)
+        check_output_file(path, JSON)
         write_json(path, self.to_dict())
 
 

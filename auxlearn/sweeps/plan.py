@@ -18,6 +18,7 @@ from auxlearn.core.lazy import library
 from auxlearn.core.metric_names import sign
 from auxlearn.core.rng import derive_seed
 from auxlearn.core.validation import validate
+from auxlearn.data.run_data import FoundKinds, with_found_kind
 from auxlearn.sweeps.sweep_file import (
     CASE,
     FOLD,
@@ -97,11 +98,11 @@ class Cell:
         labels = {**self.labels, **{axis: label(value) for axis, value in values.items()}}
         return Cell(labels, {**self.settings, **values})
 
-    def trials(self, seeds: Sequence[int]) -> list[Trial]:
-        """Return one trial for each seed."""
+    def trials(self, seeds: Sequence[int], known: FoundKinds) -> list[Trial]:
+        """Return one trial for each seed, with the kind of labels that its data have."""
         where = ", ".join(self.labels.values()) or "base"
         settings = join_settings(self.settings, where)
-        config = validate(RunConfig, settings, where).resolved()
+        config = with_found_kind(validate(RunConfig, settings, where), None, known).resolved()
         trials = []
         for seed in seeds:
             seeded = config.model_copy(update={"seed": seed})
@@ -149,13 +150,16 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
     return cells
 
 
-def plan_trials(sweep: SweepFile, cells: Sequence[Cell]) -> list[Trial]:
+def plan_trials(
+    sweep: SweepFile, cells: Sequence[Cell], known: FoundKinds | None = None
+) -> list[Trial]:
     """Return the trials of the cells; one error names all invalid cells."""
     trials: list[Trial] = []
     problems: list[str] = []
+    known = {} if known is None else known
     for cell in cells:
         try:
-            trials += cell.trials(sweep.seeds)
+            trials += cell.trials(sweep.seeds, known)
         except ConfigError as error:
             problems += str(error).splitlines()
     if problems:
@@ -335,6 +339,7 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
         return
     studies = [_study(search, cell) for cell in cells]
     known: set[str] = set()
+    kinds: FoundKinds = {}
     left = search.trials
     while left > 0:
         asked = []
@@ -342,7 +347,7 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
             for _ in range(min(search.batch, left)):
                 point = study.ask()
                 values = {key: _suggest(point, key, of) for key, of in search.space.items()}
-                trials = plan_trials(sweep, [cell.extended(values)])
+                trials = plan_trials(sweep, [cell.extended(values)], kinds)
                 asked.append((study, point, trials))
         left -= search.batch
         new = [t for _, _, trials in asked for t in trials if t.digest not in known]

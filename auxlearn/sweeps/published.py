@@ -33,7 +33,7 @@ class _Table(Settings):
     cell: dict[str, str]
     metric: Metric = "accuracy"
     columns: list[tuple[dict[str, str], str]]
-    rows: dict[str, list[float | list[float] | None]]
+    rows: dict[str, list[float | tuple[float, float] | None]]
 
 
 class _File(Settings):
@@ -83,7 +83,7 @@ def read_published(name: str) -> tuple[list[PublishedResult], str]:
             for (column, evaluation_set), value in zip(table.columns, values, strict=True):
                 if value is None:
                     continue
-                mean, sd = value if isinstance(value, list) else (value, None)
+                mean, sd = value if isinstance(value, tuple) else (value, None)
                 result = {
                     "labels": {**table.cell, **column, file.row_axis: row},
                     "set": evaluation_set,

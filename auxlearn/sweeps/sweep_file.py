@@ -84,7 +84,7 @@ class SweepFile(Settings):
     exclude: list[dict[str, Any]] = Field([], description="Combinations to leave out.")
     search: Search | None = Field(None, description="Hyper-parameter search by Optuna.")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (0, 1, 2, 3, 4), min_length=1, description="Seeds, or their number."
+        (0, 1, 2, 3, 4), description="Seeds, or their number."
     )
     folds: int | None = Field(
         None, ge=2, le=100, description="Folds of a cross-validation of train: one more axis."
@@ -125,6 +125,8 @@ class SweepFile(Settings):
     @field_validator("seeds")
     @classmethod
     def _seeds_differ(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if not seeds:
+            raise ValueError("a sweep needs a seed: write their number, or a list")
         if len(set(seeds)) < len(seeds):
             raise ValueError("a seed occurs twice")
         return seeds

@@ -41,7 +41,7 @@ from auxlearn.core.version import __version__
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
-from auxlearn.data.run_data import RunData, dataset_content, ood_content
+from auxlearn.data.run_data import RunData, check_data_settings, dataset_content, ood_content
 from auxlearn.kinds.base import Kind
 from auxlearn.objectives.context import InputTracker
 from auxlearn.training.setup import initial_content
@@ -138,7 +138,7 @@ class InputReader:
 
     def __init__(self) -> None:
         self._contents: dict[str, Content | UserError] = {}
-        self._datasets: dict[str, tuple[str, tuple[str, ...], Kind]] = {}
+        self._datasets: dict[str, tuple[str, tuple[str, ...], Kind, bool]] = {}
 
     def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
         """Compare the recorded inputs of a run with those that exist now."""
@@ -155,8 +155,11 @@ class InputReader:
         return compare(recorded, now)
 
     def read(self, config: RunConfig) -> None:
-        """Read what a run is to be trained on; what cannot be read is a :class:`UserError`."""
+        """Read what a run is to be trained on; what cannot be read, and settings that do not fit
+        it, are a :class:`UserError`.
+        """
         self._dataset(config)
+        check_data_settings(config, *self._datasets[_dataset_key(config)])
         for source in config.ood:
             self._ood(config, source.name)
         self._content("encoder", config, {}, {})
@@ -209,7 +212,8 @@ class InputReader:
                 cache_dir=_cache_folder(config),
                 fold=config.fold,
             )
-            self._datasets[key] = dataset.name, dataset.label_names, dataset.kind
+            has_pairs = dataset.splits["train"].text_pairs is not None
+            self._datasets[key] = dataset.name, dataset.label_names, dataset.kind, has_pairs
             return dataset_content(dataset)
 
         return self._once(key, read)
@@ -225,10 +229,10 @@ class InputReader:
 
     def _ood(self, config: RunConfig, name: str) -> Content:
         self._dataset(config)  # its classes and its card determine how the set is read
-        dataset = self._datasets[_dataset_key(config)]
+        dataset, names, kind, _ = self._datasets[_dataset_key(config)]
         source = _ood_source(config, name)
         key = f"{_OOD}{source.model_dump_json()} {_dataset_key(config)}"
-        return self._once(key, lambda: ood_content(load_ood_set(source, *dataset)))
+        return self._once(key, lambda: ood_content(load_ood_set(source, dataset, names, kind)))
 
 
 class InputRecord(InputTracker):

@@ -249,6 +249,22 @@ def test_a_second_signal_interrupts():
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def test_an_interrupt_in_a_finalizer_is_not_lost(capfd):
+    class Closed:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0)  # Python calls the handler here, and drops what it raises
+
+    def closes():
+        with interruptible():
+            Closed()
+            time.sleep(5)
+
+    with pytest.raises(KeyboardInterrupt, match="by SIGTERM"):
+        closes()
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_closed_pipe_is_silent():
     process = subprocess.Popen(
         [sys.executable, "-m", "auxlearn", "list", "encoders"],

@@ -63,6 +63,10 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     with pytest.raises(ConfigError, match="row 'STL' has 1 results for 2 columns"):
         read_published(str(path))
+    content["tables"][0]["rows"]["STL"] = [[1.0], 2.0]
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ConfigError, match=r"rows.STL.0.*the list is too short: add value 2"):
+        read_published(str(path))
 
 
 def test_a_sweep_names_no_file_outside_its_folder(make_sweep, tmp_path):

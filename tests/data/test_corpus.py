@@ -8,7 +8,7 @@ import pytest
 
 from auxlearn.core.errors import DataError, is_blank
 from auxlearn.data.examples import read_corpus
-from auxlearn.evaluation.predict import read_texts_file
+from auxlearn.evaluation.predict import read_texts_file, texts_of
 
 
 def table(path, *rows):
@@ -44,6 +44,13 @@ def test_lines_are_those_that_predict_reads(tmp_path):
     path.write_bytes(b"one\n\xff\n")
     with pytest.raises(DataError, match=r"more\.txt:2: not UTF-8"):
         read_corpus(path)
+
+
+def test_lines_of_json_are_a_table_for_every_reader(tmp_path):
+    path = table(tmp_path / "more.txt", {"text": "one", "n": 1}, {"text": "two", "body": "three"})
+    assert read_corpus(path).texts == texts_of(path).texts == ("one", "two")
+    assert read_corpus(path, "body").texts == ("three",)
+    assert read_texts_file(path)[0].columns["text"] == ["one", "two"]
 
 
 @pytest.mark.parametrize("read", [read_corpus, read_texts_file])

@@ -13,6 +13,8 @@ from pyarrow import parquet
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns
+from auxlearn.core.table import Table
+from auxlearn.data import tables
 from auxlearn.data.folders import read_evaluation_split, read_folder
 from auxlearn.kinds.labels import label_name, sort_labels
 
@@ -197,3 +199,13 @@ def test_evaluation_split_that_is_missing(tmp_path):
     assert len(read_evaluation_split(tmp_path, "dev")) == 3
     with pytest.raises(DataError, match=re.escape("has no split 'test': its splits are dev")):
         read_evaluation_split(tmp_path, "test")
+
+
+def test_trees_are_written_to_parquet_as_json(tmp_path):
+    trees = [[[2, "nsubj"], [0, "root"]], None, [[0, "root"]]]
+    for source in (None, tmp_path / "source.parquet"):
+        table = Table("a run", {"text": ["a b", "c", "d"], "predicted_label": trees})
+        tables.write_table(tmp_path / "out.parquet", table, source, ("predicted_label",))
+        found = parquet.read_table(tmp_path / "out.parquet").to_pydict()["predicted_label"]
+        assert [one and json.loads(one) for one in found] == trees
+        parquet.write_table(pyarrow.table({"text": ["a b", "c", "d"]}), tmp_path / "source.parquet")

@@ -106,6 +106,49 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"f.txt:1: the key 'text' occurs twice",
         beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
     ),
+    "evaluate: a table for scores": (
+        "evaluate run --dataset d --output x.csv",
+        r"'x.csv' names no format: end it with .json$",
+        run,
+    ),
+    "report: another format": (
+        "report run --output x.pdf",
+        r"'x.pdf' names no format: end it with .html, .htm$",
+        run,
+    ),
+    "train: an option twice": (
+        "train --aux random_mlm --alpha 0.3 --fixed-alpha 0.4",
+        r"option '--fixed-alpha' is given twice: leave one of them out",
+    ),
+    "train: a file of no name": ("train --config ''", r"'--config': a path is needed"),
+    "sweep: a metric of another kind": (
+        "sweep s.yaml",
+        r"metric: mae is not of classification: choose accuracy",
+        together(
+            writes("d/train.jsonl", MANY),
+            writes("s.yaml", "name: s\nbase: {dataset: d, metric: mae}\n"),
+        ),
+    ),
+    "score: a missing text in lines of JSON": (
+        "score --encoder tiny --file f.txt",
+        r"f.txt:2: empty text in column 'text'",
+        writes("f.txt", '{"text": "a"}\n{"text": null}\n'),
+    ),
+    "score: a missing text in a table": (
+        "score --encoder tiny --file f.csv",
+        r"f.csv:3: empty text in column 'text'",
+        writes("f.csv", "text,n\na,1\n,2\n"),
+    ),
+    "pretrain: a number for a text": (
+        "pretrain --encoder tiny --corpus f.txt --output o",
+        r"f.txt:3: 5 is no text \(column 'text'\)",
+        writes("f.txt", '{"text": "a"}\n{"text": null}\n{"text": 5}\n'),
+    ),
+    "pretrain: a corpus of tagged words": (
+        "pretrain --encoder tiny --corpus f.conll --output o",
+        r"f.conll has no column 'text' \(it has tokens, tags\)",
+        writes("f.conll", "a O\nb O\n"),
+    ),
     "predict: no file": ("predict run --file no.txt", r"there is no file no.txt", run),
     "predict: a folder": ("predict run --file f", r"not a regular", beside_a_run(folder("f"))),
     "predict: a pipe": ("predict run --file f", r"not a regular", beside_a_run(pipe("f"))),

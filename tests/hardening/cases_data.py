@@ -46,6 +46,10 @@ FOLDERS: dict[str, Any] = {
     "a folder for a split": (r"is not a regular file", folder("d/train.jsonl")),
     "no train": (r"its splits are test", writes("d/test.jsonl", GOOD)),
     "hidden files only": (r"no train file", writes("d/._train.jsonl", GOOD)),
+    "a test file of another format": (
+        r"d/test.jsonl.gz would be left out, as its format is none of .jsonl, .csv",
+        beside(writes("d/test.jsonl.gz", b"")),
+    ),
     "two dev files": (r"'dev', dev.jsonl and validation.jsonl: remove one", two_dev_files),
     "many other files": (r"it holds f0, f1, f10, .* and 92 more", many_files),
     "a link out of the folder": (

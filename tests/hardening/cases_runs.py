@@ -167,6 +167,13 @@ CASES: list[Case] = [
     ),
 ]
 #: Files of the unfinished run with something else done to them, and what is said of that.
+CASES += damaged(
+    "config.yaml",
+    ["report", "run"],
+    r"run/config.yaml is damaged \(it holds no setting\): copy it again",
+    ("finished", "config.yaml"),
+    {"emptied": put("")},
+)
 OTHERWISE: dict[tuple[str, str], tuple[Callable[[Path], object], str]] = {
     ("inputs.json", "is missing"): (Path.unlink, "holds a checkpoint but no inputs.json"),
     ("environment.json", "is missing"): (

@@ -80,6 +80,8 @@ CONFIGS: dict[str, Any] = {
         r"c.yaml:1: '1:30' is 90 in YAML: put text in quotation marks",
         "learning_rate: 1:30",
     ),
+    "octal": (r"c.yaml:1: '010' is 8 in YAML: leave the first 0 out, or put text", "seed: 010"),
+    "a number for a fold": (r"fold: 2 is no fold: the folds of five are 1/5", "fold: 2"),
     "a negative seed": (r"seed: ", "seed: -1"),
     "no epochs": (r"epochs: ", "epochs: 0"),
     "a mapping for a number": (r"batch_size: ", "batch_size: {a: 1}"),
@@ -101,9 +103,12 @@ CONFIGS: dict[str, Any] = {
     "unknown task": (r"did you mean 'l3mask'", "aux: l3msk"),
     "two tasks in one": (r"one name with its options", "aux: [{l3mask: {}, random_mlm: {}}]"),
     "two weightings": (r"a name, or one name with its options", "weights: {fixed: {}, meta: {}}"),
+    "a number for a task": (r"aux.0: write a name, or one name with its options", "aux: [1]"),
+    "a list for a task": (r"aux.0: write a name, or one name with its", "aux: [[random_mlm]]"),
+    "no weighting": (r"weights: write a name, or one name with its options", "weights: null"),
+    "a list for a set": (r"ood.0: write a data set, or a mapping: \{dataset", "ood: [[d]]"),
     "options that are none": (r"options of 'l3mask' are a mapping", "aux: [{l3mask: 3}]"),
     "options of a rule": (r"the options of 'fixed' are a mapping", "weights: {fixed: 0.3}"),
-    "a number for a task": (r"aux.0: ", "aux: [3]"),
     "a task's own name": (r"the name 'A b': use lower-case letters", "aux: ['mlm:A b']"),
     "a rule's own name": (r"only auxiliary tasks have names of their own", "weights: 'meta:x'"),
     "3,000 tasks": (r"aux: Tuple .* at most 100", f"aux: [{', '.join(['l3mask'] * 3000)}]"),
@@ -123,11 +128,11 @@ NO_AXIS = r"'runs/\{zz\}': no axis 'zz' has a label to put there: known: aux"
 #: Beside a name.
 GRIDS: dict[str, Any] = {
     "many seeds": (r"at most 20,000 seeds", "seeds: 100000000"),
-    "negative seeds": (r"seeds", "seeds: [-1]"),
     "true for a seed": (r"seeds: a number is needed", "seeds: [true]"),
     "true for the seeds": (r"seeds: a number is needed", "seeds: true"),
     "a seed twice": (r"a seed occurs twice", "seeds: [1, 1]"),
-    "no seeds": (r"seeds", "seeds: 0"),
+    "no seeds": (r"seeds: a sweep needs a seed: write their number", "seeds: 0"),
+    "a word for a selection": (r"select: a mapping of keys to .* 'over'$", "select: over"),
     "a large grid": (
         r"has 800,000 combinations",
         f"grid: {{epochs: {[*range(1, 801)]}, batch_size: {[*range(1, 1001)]}}}",
@@ -174,6 +179,11 @@ VALUES: dict[str, Any] = {
     "a value for a list": (
         r"grid: epochs: expected a list of values, .* got \{'epochs': 3\}$",
         "grid: {epochs: 3}",
+    ),
+    "negative seeds": (r"seeds.0: Input should be greater", "seeds: [-1]"),
+    "a value for a range": (
+        r"search.space.epochs: a mapping of keys to values is needed, or .* list, got 2$",
+        "search: {space: {epochs: 2}}",
     ),
     "a plug-in without a name": (
         r"weights: the options of '' are a mapping of option to value, got \{'': 1\}$",

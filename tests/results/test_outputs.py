@@ -84,16 +84,18 @@ def test_python_refuses_too(made, monkeypatch):
 
 
 def test_other_places_in_a_run_are_free(made):
-    check_output_file(made / "run" / "report.html")
-    check_output_file(made / "run" / "masks" / "masks.json")
-    check_output_file(made / "sweep" / "comparison" / "scores.csv")
-    check_output_file(made / "data" / "scores.csv", [made / "texts.jsonl", "a name", "x" * 300])
+    check_output_file(made / "run" / "report.html", [".html"])
+    check_output_file(made / "run" / "masks" / "masks.json", [".json"])
+    check_output_file(made / "sweep" / "comparison" / "scores.csv", [".csv"])
+    check_output_file(
+        made / "data" / "scores.csv", [".csv"], [made / "texts.jsonl", "a name", "x" * 300]
+    )
 
 
 def test_links_to_a_run_are_seen_through(made, tmp_path):
     (tmp_path / "link").symlink_to(made / "run")
     with pytest.raises(UserError, match="belongs to the run"):
-        check_output_file(tmp_path / "link" / "results.json")
+        check_output_file(tmp_path / "link" / "results.json", [".json"])
 
 
 def test_all_names_of_runs_and_sweeps_are_known(tmp_path, one_layer):
@@ -118,5 +120,5 @@ def test_what_a_killed_write_left_long_ago_is_deleted(tmp_path):
     for part in (old, new):
         part.write_text("half")
     os.utime(old, (0, 0))
-    check_output_file(tmp_path / "scores.csv")
+    check_output_file(tmp_path / "scores.csv", [".csv"])
     assert list(tmp_path.iterdir()) == [new]  # another process may be writing it

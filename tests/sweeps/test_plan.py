@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,17 @@ def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(sweep_
     assert len({trial.digest for trial in trials}) == 3
     with pytest.raises(SweepError, match="are the same run"):
         trials_of(sweep_of(grid={"keep_model": [True, False]}, seeds=1))
+
+
+def test_the_kind_of_labels_is_found_as_a_single_run_finds_it(sweep_of, tmp_path):
+    for name, labels in {"one": ("a", "b"), "several": (["a"], ["a", "b"])}.items():
+        (tmp_path / name).mkdir()
+        rows = [json.dumps({"text": f"text {i}", "label": labels[i % 2]}) for i in range(4)]
+        (tmp_path / name / "train.jsonl").write_text("\n".join(rows))
+    folders = [str(tmp_path / name) for name in ("one", "several")]
+    found = [trial.config for trial in trials_of(sweep_of(grid={"dataset": folders}, seeds=1))]
+    kinds = [(config.kind, config.metric) for config in found]
+    assert kinds == [(None, "accuracy"), ("multi_label", "micro_f1")]
 
 
 def test_a_grid_is_the_product_of_its_axes_and_the_seeds(sweep_of):
