@@ -150,7 +150,7 @@ BUDGETS = {
     "tasks": 2430,
     "losses": 1470,
     "weighting": 3850,
-    "results": 2810,
+    "results": 2820,
     "evaluation": 1740,
     "training": 3860,
     "mask_analysis": 1190,

@@ -8,7 +8,7 @@ import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -351,6 +351,19 @@ def _choice(choice: Any) -> str:
     return f"{choice.written} ({options})" if options else str(choice.written)
 
 
+@cache
+def _environment() -> Environment:
+    """Return the environment of the page, which keeps the compiled template."""
+    return Environment(
+        loader=PackageLoader("auxlearn.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def render(
     collection: Collection, paths: Sequence[Path], texts: bool, restarts: int | None = None
 ) -> str:
@@ -359,14 +372,7 @@ def render(
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
     views = [RunView(run, reader, limit, texts) for run in collection.runs]
-    environment = Environment(
-        loader=PackageLoader("auxlearn.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = _environment()
     assert environment.loader is not None
     again = "" if collection.notes else "-again"  # an unfinished sweep is resumed
     style, script = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.metric_names import METRICS, TITLES
@@ -31,9 +32,9 @@ _HUB_METRICS: dict[str, str] = {
 }
 
 
-def model_card(results: RunResults) -> str:
-    """Return the card of a run's model: YAML front matter for the hub, then Markdown."""
-    config = RunConfig.model_validate(results.config)
+@cache
+def _template() -> Template:
+    """Return the template of the body, which takes longer to compile than to fill in."""
     environment = Environment(
         loader=PackageLoader("auxlearn.results"),
         undefined=StrictUndefined,
@@ -43,8 +44,14 @@ def model_card(results: RunResults) -> str:
     )
     filters = {"md": escape_markdown, "code": code_span, "short": _short, "choice": _choice}
     environment.filters |= filters
+    return environment.get_template("model_card.md")
+
+
+def model_card(results: RunResults) -> str:
+    """Return the card of a run's model: YAML front matter for the hub, then Markdown."""
+    config = RunConfig.model_validate(results.config)
     front = yaml.safe_dump(_front_matter(results), sort_keys=False, allow_unicode=True)
-    body = environment.get_template("model_card.md").render(
+    body = _template().render(
         name=_model_name(results),
         kind=kind_of(config.kind),
         results=results,
