@@ -7,16 +7,19 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache
+from auxlearn.core.progress import Reporter
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.tokens import TokenizedTexts, tokenize
 from auxlearn.encoders.shared import SharedEncoder
@@ -238,6 +241,58 @@ def write_splits(folder: Path, **splits: Sequence[dict[str, Any]]) -> Path:
     return folder
 
 
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Messages(Reporter):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def message(self, text: str) -> None:
+        self.lines.append(text)
+
+
+@contextmanager
+def one_line(kind: type[Exception], *parts: str) -> Iterator[None]:
+    """Expect an error whose message is one line with these parts."""
+    with pytest.raises(kind) as caught:
+        yield
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    """A generator of random numbers."""
+    return torch.Generator().manual_seed(seed)
+
+
+def assert_close(found: Any, expected: Any, **tolerance: float) -> None:
+    """Compare gradients of the same parameters, some of which have none."""
+    for one, other in zip(found, expected, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, **tolerance)
+
+
+def slopes(function: Callable[[Tensor], Any], at: Tensor, size: float = 1e-3) -> Tensor:
+    """The derivatives of a function of a vector by central differences of fourth order."""
+    found = torch.zeros_like(at)
+    for place in range(len(at)):
+        ends = []
+        for shift in (-2, -1, 1, 2):
+            moved = at.detach().clone()
+            moved[place] += shift * size
+            ends.append(float(function(moved)))
+        found[place] = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
+    return found
+
+
 def train_for_a_moment(model: Any, tokenizer: Any) -> None:
     """Fit a masked language model to some lines until it is sure of some of its predictions.
 
@@ -350,6 +405,40 @@ def fake_dev_accuracies(patch: Any, *values: float) -> None:
         "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
         lambda self, surrogate: {"accuracy": next(accuracies), "macro_f1": 0.0, "loss": 0.0},
     )
+
+
+def kill_before_step(steps: int, config: Any) -> None:
+    """Train until just before an optimizer step, counted from now on."""
+    from auxlearn import train
+
+    with pytest.MonkeyPatch.context() as patch:
+        stop_before_step(patch, steps)
+        with pytest.raises(SystemExit):
+            train(config)
+
+
+def first_step(config: Any) -> Any:
+    """The training step of a run just before its first step."""
+    from auxlearn import train
+    from auxlearn.training.loop import TrainingLoop
+
+    seen = []
+
+    def run(loop: TrainingLoop) -> None:
+        seen.append(loop.training_step)
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingLoop, "run", run)
+        with pytest.raises(SystemExit):
+            train(config)
+    return seen[0]
+
+
+def assert_same_files(one: Path, other: Path, *names: str) -> None:
+    """Compare files of two runs byte by byte; of none named, the metrics and the model."""
+    for name in names or ("metrics.jsonl", "model/model.safetensors"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
 def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:

@@ -8,10 +8,8 @@ import pytest
 import torch
 from transformers import BartForConditionalGeneration
 
-from auxlearn.core.settings import ENCODERS
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from tests.helpers import LABELS, tokenized
 
 BOS, PAD, EOS, MASK = 0, 1, 2, 4
@@ -70,33 +68,3 @@ def test_training_labels_have_the_same_index(encoder, native):
         logits = encoder.predict_tokens(batch, everywhere)
     ours = torch.nn.functional.cross_entropy(logits, ids[0])
     torch.testing.assert_close(ours, loss, atol=1e-5, rtol=1e-5)
-
-
-def test_the_class_is_read_at_the_last_token(encoder):
-    _, batch = one_text(encoder, 4)
-    with torch.no_grad():
-        hidden = encoder.encode(batch).last_hidden_state
-        expected = encoder.classifier.classification_head(hidden[:, 5])
-        torch.testing.assert_close(encoder.classify(batch), expected, atol=1e-6, rtol=1e-6)
-
-
-def test_pseudo_likelihoods_are_bart_read_at_the_mask(encoder, native):
-    """l3mask on BART: one masked copy per token, through transformers' own model."""
-    texts = tokenized(encoder, ["The character-based model isn't faster."])
-    found = pseudo_log_likelihood(encoder, texts)
-    ids, words = texts.input_ids.long(), texts.words
-    checked = 0
-    for place in texts.maskable.nonzero().squeeze(1).tolist():
-        copy = ids.clone()
-        later = (words == words[place]) & (torch.arange(len(ids)) >= place)
-        copy[later] = MASK
-        with torch.no_grad():
-            logits = native(input_ids=copy[None], use_cache=False).logits[0, place]
-        expected = logits.log_softmax(-1)[ids[place]]
-        assert float(found[place]) == pytest.approx(float(expected), abs=1e-4)
-        checked += 1
-    assert checked > 5
-
-
-def test_it_has_a_short_name():
-    assert ENCODERS["bart"].source == "facebook/bart-base"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -143,7 +142,5 @@ def test_predictions_beat_token_frequency(
     entropy = -float((frequency * frequency.log()).sum())
     assert len(truth) > 200
     accuracy, most_frequent = right / len(truth), float(frequency.max())
-    print(f"accuracy {accuracy:.3f} against {most_frequent:.3f}")
-    print(f"perplexity {math.exp(loss / len(truth)):.1f} against {math.exp(entropy):.1f}")
     assert accuracy > 3 * most_frequent
     assert loss / len(truth) < entropy

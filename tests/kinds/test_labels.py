@@ -16,6 +16,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import map_labels
 from auxlearn.data.run_data import load_run_data, with_known_labels
 from tests.cli.helpers import call, error
+from tests.helpers import one_line, read_lines, write_splits
 
 TEXTS = ("good film", "bad film", "odd film", "fine film", "dull film", "no film")
 
@@ -24,16 +25,12 @@ TEXTS = ("good film", "bad film", "odd film", "fine film", "dull film", "no film
 def folder(tmp_path):
     """Labels 0 to 3 in train, 4 in dev, "x" in test."""
 
-    def rows(*labels):
-        return "".join(
-            json.dumps({"text": f"{TEXTS[n % 6]} {n}", "label": label}) + "\n"
-            for n, label in enumerate(labels)
-        )
-
-    (tmp_path / "train.jsonl").write_text(rows(0, 1, 2, 3, 0, 1, 2, 3))
-    (tmp_path / "dev.jsonl").write_text(rows(1, 2, 4))
-    (tmp_path / "test.jsonl").write_text(rows("x", 3, 0, "x"))
-    return tmp_path
+    parts = {"train": [0, 1, 2, 3] * 2, "dev": [1, 2, 4], "test": ["x", 3, 0, "x"]}
+    rows = {
+        name: [{"text": f"{TEXTS[n % 6]} {n}", "label": label} for n, label in enumerate(labels)]
+        for name, labels in parts.items()
+    }
+    return write_splits(tmp_path, **rows)
 
 
 def names(split):
@@ -45,9 +42,8 @@ def test_a_mapped_data_set_is_that_of_renamed_files(folder, tmp_path_factory):
     given = {"negative": [0, 4], "positive": 1, "mixed": [2, 3, "x"]}
     other = tmp_path_factory.mktemp("renamed")
     for path in folder.glob("*.jsonl"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        lines = [json.dumps({**line, "label": new[line["label"]]}) + "\n" for line in lines]
-        (other / path.name).write_text("".join(lines))
+        rows = [row | {"label": new[row["label"]]} for row in read_lines(path)]
+        write_splits(other, **{path.stem: rows})
     config = RunConfig(labels=given)
     found = load_dataset(str(folder), columns=config.columns)
     assert found.splits == load_dataset(str(other)).splits
@@ -101,10 +97,8 @@ def test_a_built_in_set_is_mapped_as_well(monkeypatch):
     ],
 )
 def test_faulty_maps_are_one_line(folder, labels, kind, message):
-    with pytest.raises(kind) as caught:
+    with one_line(kind, message):
         load_dataset(str(folder), columns=RunConfig(labels=labels).columns)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_command_line_says_the_same(folder):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from auxlearn.core.cache import TensorCache
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.shared import SharedEncoder
@@ -33,7 +34,6 @@ def split_of(count: int = 8, pairs: bool = False) -> Split:
 def context_of(
     encoder: SharedEncoder, folder: Path, split: Split | None = None, seed: int = 0, **more: Any
 ) -> ObjectiveContext:
-    """What a loss is prepared with."""
     split = split or split_of()
     texts = helpers.tokenized(
         encoder, split.texts, list(split.labels or ()), split.text_pairs, max_length=64
@@ -50,25 +50,28 @@ def context_of(
     )
 
 
+def prepared(cls: Any, encoder: SharedEncoder, folder: Path, **options: Any) -> tuple[Any, Any]:
+    loss = cls(validate(cls.Options, options, cls.name))
+    context = context_of(encoder, folder)
+    loss.prepare(context)
+    return loss, context
+
+
 def batch_of(context: ObjectiveContext, *indices: int) -> Batch:
-    """Some training examples."""
     return collate(context.texts, torch.tensor(indices or range(len(context.texts))))
 
 
 def draws(seed: int = 0) -> torch.Generator:
-    """The generator of a step."""
     return torch.Generator().manual_seed(seed)
 
 
 def softmax(logits: Any) -> np.ndarray:
-    """Probabilities by numpy, in double precision."""
     values = np.asarray(logits, dtype=np.float64)
     exponents = np.exp(values - values.max(-1, keepdims=True))
     return exponents / exponents.sum(-1, keepdims=True)
 
 
 def random_logits(seed: int = 0, rows: int = 6, scale: float = 2.0) -> tuple[torch.Tensor, Any]:
-    """Class logits in double precision, and labels."""
     generator = draws(seed)
     logits = torch.randn(rows, 3, generator=generator, dtype=torch.float64) * scale
     return logits, torch.randint(3, (rows,), generator=generator)

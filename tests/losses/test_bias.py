@@ -69,9 +69,8 @@ def test_equal_segments_are_in_one_fold(tiny_bert, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["overlap", "segment"])
 def test_one_line_for_single_texts(kind, tiny_bert, tmp_path):
-    with pytest.raises(ConfigError, match=f"bias: {kind} needs pairs of texts") as error:
+    with helpers.one_line(ConfigError, f"bias: {kind} needs pairs of texts"):
         bias_scores(context_of(tiny_bert, tmp_path), options(bias=kind))
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["overlap", "segment", "weak"])
@@ -287,23 +286,19 @@ FAULTS = [
 def test_one_line_for_a_file_that_does_not_fit(rows, message, tiny_bert, tmp_path):
     path = tmp_path / "bias.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(DataError) as error:
+    with helpers.one_line(DataError, message):
         bias_scores(context_of(tiny_bert, tmp_path, split_of(4)), options(bias=str(path)))
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_one_line_for_a_missing_file_and_for_an_unknown_kind(tiny_bert, tmp_path):
     context = context_of(tiny_bert, tmp_path, split_of(4))
     missing = options(bias=str(tmp_path / "missing.csv"))
-    with pytest.raises(UserError, match=r"missing\.csv") as error:
+    with helpers.one_line(UserError, "missing.csv"):
         bias_scores(context, missing)
-    assert "\n" not in str(error.value)
     for value, said in (
         ("overlapp", "expected overlap, segment, weak or a file"),
         ("bias.txt", "expected overlap, segment, weak or a file"),
         ("", "not an empty text"),
     ):
-        with pytest.raises(ConfigError, match=said) as error:
+        with helpers.one_line(ConfigError, said):
             options(bias=value)
-        assert "\n" not in str(error.value)

@@ -15,7 +15,6 @@ from scipy.stats import entropy
 
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.encoders import cutting
 from auxlearn.encoders.load import load_encoder
@@ -23,6 +22,7 @@ from auxlearn.losses.cutoff import cutoff_loss
 from auxlearn.losses.hidden_cut import HiddenCut, attended_spans
 from auxlearn.losses.span_cutoff import SpanCutoff, random_spans
 from tests import helpers
+from tests.losses import common
 from tests.losses.common import batch_of, context_of, draws, random_logits, softmax
 
 CUTTABLE = tuple(family for family in helpers.FAMILIES if family != "bart")
@@ -33,10 +33,8 @@ def encoder(request, encoder_folder):
     return load_encoder(str(encoder_folder(request.param)), helpers.LABELS)
 
 
-def prepared(cls, encoder, folder, **options):
-    loss = cls(validate(cls.Options, options, cls.name))
-    context = context_of(encoder, folder)
-    loss.prepare(context)
+def prepared(*given, **options):
+    loss, context = common.prepared(*given, **options)
     return loss, batch_of(context)
 
 
@@ -63,19 +61,6 @@ def test_the_loss_by_the_formula(divergence):
     assert float(found) == pytest.approx(expected, abs=1e-10)
 
 
-def test_the_released_divergence_by_the_released_operations():
-    """As the released code has it: torch's kl_div of the logarithm of p and the mean."""
-    logits, labels = random_logits(1)
-    other = random_logits(2)[0]
-    p, q = logits.softmax(1), other.softmax(1)
-    m = (p + q) / 2
-    kl = torch.nn.functional.kl_div
-    slip = (kl(p.log(), m, reduction="batchmean") + kl(q.log(), m, reduction="batchmean")) / 2
-    with_it = cutoff_loss(logits, other, labels, 0.0, 1.0, "released")
-    without = cutoff_loss(logits, other, labels, 0.0, 0.0, "released")
-    assert float(with_it - without) == pytest.approx(float(slip), abs=1e-10)
-
-
 @pytest.mark.parametrize("divergence", ["js", "released"])
 def test_gradients_of_both_passes_by_finite_differences(divergence):
     logits, labels = random_logits(1)
@@ -95,7 +80,6 @@ def ragged_batch(*lengths):
 
 
 def runs(row):
-    """First positions of the runs of a span."""
     return [i for i, one in enumerate(row) if one and (i == 0 or not row[i - 1])]
 
 
@@ -246,7 +230,7 @@ def test_attention_is_that_of_the_layer_without_padding_and_after_cuts(tiny_bert
 
 
 @pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
-def test_gradients_reach_the_body_and_the_encoder_is_left_as_it_was(cls, encoder, tmp_path):
+def test_the_encoder_is_left_as_it_was(cls, encoder, tmp_path):
     loss, batch = prepared(cls, encoder, tmp_path)
     implementation = encoder.config._attn_implementation
     before = encoder.encode(batch).last_hidden_state.detach()
@@ -256,9 +240,6 @@ def test_gradients_reach_the_body_and_the_encoder_is_left_as_it_was(cls, encoder
     with rng.seeded(0, "dropout"):
         again = loss.loss(encoder, batch, draws())
     assert torch.equal(value, again)
-    gradients = torch.autograd.grad(value, encoder.body_parameters(), allow_unused=True)
-    reached = [one for one in gradients if one is not None and bool((one != 0).any())]
-    assert len(reached) > 10
     assert hooks_of(encoder) == []
     assert encoder.config._attn_implementation == implementation
     assert not encoder.config.output_attentions

@@ -11,11 +11,9 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
 from auxlearn.core import rng
-from auxlearn.core.validation import validate
 from auxlearn.losses import base
 from auxlearn.losses.r_drop import RDrop, r_drop_loss
-from tests import helpers
-from tests.losses.common import LABELS, batch_of, context_of, draws, random_logits, softmax
+from tests.losses.common import batch_of, draws, prepared, random_logits, softmax
 
 
 @pytest.fixture
@@ -70,15 +68,9 @@ def test_the_sum_of_cross_entropies_and_half_of_both_divergences(weight, two):
     assert float(r_drop_loss(*two, labels, weight)) == pytest.approx(expected, abs=1e-10)
 
 
-def prepared(encoder, folder, **options):
-    loss = RDrop(validate(RDrop.Options, options, "r_drop"))
-    context = context_of(encoder, folder)
-    loss.prepare(context)
-    return loss, batch_of(context)
-
-
 def test_two_dropout_passes(tiny_bert, tmp_path):
-    loss, batch = prepared(tiny_bert, tmp_path, weight=0.5)
+    loss, context = prepared(RDrop, tiny_bert, tmp_path, weight=0.5)
+    batch = batch_of(context)
     tiny_bert.train()
     with rng.seeded(0, "dropout"), torch.no_grad():
         value = float(loss.loss(tiny_bert, batch, draws()))
@@ -86,13 +78,3 @@ def test_two_dropout_passes(tiny_bert, tmp_path):
         two = [tiny_bert.classify(batch).double() for _ in range(2)]
     assert not torch.equal(*two)
     assert value == pytest.approx(float(r_drop_loss(*two, batch.labels, 0.5)), abs=1e-6)
-
-
-def test_without_dropout_it_is_twice_the_cross_entropy(tiny_bert, tmp_path):
-    loss, batch = prepared(helpers.without_dropout(tiny_bert).train(), tmp_path)
-    value = loss.loss(tiny_bert, batch, draws())
-    logits = tiny_bert.classify(batch).detach().numpy()
-    gold = softmax(logits)[np.arange(8), LABELS]
-    assert value.item() == pytest.approx(-2 * np.log(gold).mean(), abs=1e-6)
-    gradients = torch.autograd.grad(value, tiny_bert.body_parameters(), allow_unused=True)
-    assert any(one is not None and bool((one != 0).any()) for one in gradients)

@@ -8,7 +8,6 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 
-from auxlearn.core.errors import RunError
 from auxlearn.core.processes import Processes
 from auxlearn.mask_analysis.perturbations import (
     by_epoch,
@@ -169,11 +168,3 @@ def test_words_of_the_end_of_a_long_text_fit_together(records, tmp_path):
     one["words"] = [word if word < 3 else word + 500 for word in one["words"]]
     (tmp_path / FILE).write_text(json.dumps(one) + "\n")
     assert read_perturbations(tmp_path) == [PerturbationRecord(**one)]
-
-
-def test_a_run_without_records_is_an_error(tmp_path):
-    with pytest.raises(RunError, match="has no perturbed texts: only runs with a task that"):
-        read_perturbations(tmp_path)
-    (tmp_path / FILE).write_text('{"step": 1}\n')
-    with pytest.raises(RunError, match="is damaged"):
-        read_perturbations(tmp_path)

@@ -22,7 +22,6 @@ class EvenIds(MaskedLanguageModelling):
 
 @pytest.fixture
 def prepared(tiny_bert, tmp_path):
-    """Return a function that prepares a task on the lines."""
     texts = tokenized(tiny_bert, LINES)
 
     def make(cls, **options):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shutil
 
 import pytest
 import torch
@@ -178,11 +178,10 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     (tmp_path / "killed").rename(tmp_path / "run")
     resumed = train(config(aux=aux, eval_steps=2))
     assert resumed.reproducible() == whole.reproducible()
-    names = ["heads/longer_texts/length", "heads/longer_texts_2/length", "model/model"]
-    for name in names:
-        files = [tmp_path / run / f"{name}.safetensors" for run in ("whole", "run")]
-        assert files[0].read_bytes() == files[1].read_bytes(), name
-    one, two = (load_file(tmp_path / "run" / f"{name}.safetensors") for name in names[:2])
+    names = [f"heads/longer_texts{number}/length.safetensors" for number in ("", "_2")]
+    helpers.assert_same_files(tmp_path / "run", tmp_path / "whole")
+    helpers.assert_same_files(tmp_path / "run", tmp_path / "whole", *names)
+    one, two = (load_file(tmp_path / "run" / name) for name in names)
     assert not torch.equal(one["weight"], two["weight"])
     assert set(resumed.auxiliary) == {"longer_texts", "longer_texts_2"}
 
@@ -211,8 +210,8 @@ def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, t
 
 def test_metrics_of_a_task_are_recorded_and_plotted(config, tmp_path, plots):
     results = train(config())
-    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    recorded = [row for row in map(json.loads, rows) if row["kind"] == "eval"]
+    rows = helpers.read_lines(tmp_path / "run" / "metrics.jsonl")
+    recorded = [row for row in rows if row["kind"] == "eval"]
     assert [row["aux/longer_texts/accuracy"] for row in recorded]
     best = next(row for row in recorded if row["step"] == results.best.step)
     assert results.auxiliary["longer_texts"]["accuracy"] == best["aux/longer_texts/accuracy"]
@@ -241,10 +240,7 @@ def test_heads_are_optimised_at_the_head_rate_and_differentiated_through(new_enc
 
 
 def test_a_data_set_that_an_objective_reads_is_part_of_the_run(config, dataset, tmp_path):
-    further = tmp_path / "further"
-    further.mkdir()
-    for file in dataset.iterdir():
-        (further / file.name).write_text(file.read_text())
+    further = shutil.copytree(dataset, tmp_path / "further")
     settings = {"aux": [{"longer_texts": {"further": str(further)}}], "epochs": 1}
     results = train(config(**settings))
     assert train(config(**settings)) == results

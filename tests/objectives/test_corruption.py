@@ -8,13 +8,10 @@ from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from auxlearn.objectives.masking import choose, corrupt
+from tests.helpers import generator
 
 MASK = 4
 RANDOM_IDS = torch.arange(5, 1005)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def within_binomial_bounds(count, total, share):
@@ -49,20 +46,6 @@ def test_probability_one_is_always_chosen_and_zero_never():
     probabilities = torch.tensor([[0.0, 1.0] * 5000])
     chosen = choose(probabilities, generator())
     assert chosen.tolist() == [[False, True] * 5000]
-
-
-def test_the_same_generator_gives_the_same_result():
-    probabilities = torch.full((8, 32), 0.3)
-    ids = torch.arange(8 * 32).reshape(8, 32) + 2000
-
-    def draw(seed):
-        source = generator(seed)
-        chosen = choose(probabilities, source)
-        return chosen, corrupt(ids, chosen, MASK, RANDOM_IDS, source)
-
-    for one, other in zip(draw(1), draw(1), strict=True):
-        assert torch.equal(one, other)
-    assert not torch.equal(draw(1)[0], draw(2)[0])
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,9 +86,3 @@ def test_shares_may_be_changed_but_must_be_shares():
     for shares in [(-0.1, 0.1), (0.5, -0.1), (0.8, 0.3)]:
         with pytest.raises(ValueError, match="shares of one whole"):
             corrupt(ids, everything, MASK, RANDOM_IDS, generator(), *shares)
-
-
-def test_nothing_chosen():
-    ids = torch.full((2, 3), 2000)
-    nothing = torch.zeros_like(ids, dtype=torch.bool)
-    assert torch.equal(corrupt(ids, nothing, MASK, RANDOM_IDS, generator()), ids)

@@ -21,12 +21,7 @@ from auxlearn.objectives.perturbation import (
     perturb_texts_cached,
 )
 from tests import helpers
-from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
+from tests.helpers import HARD_TEXTS, LINES, collated, generator, tokenized
 
 rows_of_candidates = st.lists(
     st.lists(st.booleans(), min_size=7, max_size=7), min_size=1, max_size=6

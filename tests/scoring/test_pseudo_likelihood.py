@@ -217,10 +217,6 @@ def test_dropout_is_disabled(trained_bert):
     assert torch.equal(pseudo_log_likelihood(trained_bert.train(), texts), still)
 
 
-def test_a_freshly_loaded_encoder_is_in_evaluation_mode_throughout(trained_bert):
-    assert not any(modes(trained_bert))
-
-
 def by_hand(encoder, texts, groups):
     """Log-probabilities by masking, in each text, the given groups of positions together."""
     mask_id = encoder.tokenizer.mask_token_id
@@ -259,7 +255,6 @@ def test_as_many_passes_as_tokens_are_exact(trained_bert):
 
 
 def counted(monkeypatch):
-    """Note the shapes of all copies that go through the layers."""
     shapes = []
     plain = TargetPass.states
 

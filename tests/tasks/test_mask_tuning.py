@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
-from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError
+from auxlearn.core import rng
 from auxlearn.core.registry import TASKS
-from auxlearn.data.batches import BatchStream
-from auxlearn.training.optimizer import LinearSchedule
-from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from tests import helpers
-from tests.helpers import HARD_TEXTS, LINES, collated, tokenized
+from tests.helpers import HARD_TEXTS, LINES, collated, generator, tokenized
+from tests.training.harness import CLASSES, Harness
 
 LABELS = [0, 1, 2, 0, 1, 2, 0]
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def task_for(encoder, texts, tmp_path, **options):
@@ -59,18 +49,6 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_masked_tokens(encoder, texts,
     assert result.loss.item() == pytest.approx(total / count, rel=1e-5)
 
 
-def test_the_result_depends_on_the_generator(encoder, texts, tmp_path):
-    batch = collated(texts)
-    for options in ({}, {"predictions": "sample", "temperature": 2.0}):
-        task = task_for(encoder, texts, tmp_path, **options)
-
-        def written(seed, task=task):
-            return task.loss(encoder, batch, generator(seed)).primary.input_ids
-
-        assert torch.equal(written(1), written(1))
-        assert not torch.equal(written(1), written(2))
-
-
 def test_sampling_substitutes_other_tokens_than_argmax(encoder, texts, tmp_path):
     batch = collated(texts)
     sampled = task_for(encoder, texts, tmp_path, predictions="sample", temperature=5.0)
@@ -96,76 +74,46 @@ def test_labels_and_segments_of_a_pair_survive_and_either_text_can_be_masked(enc
     assert hit == {0, 1}
 
 
-def training_step_for(encoder, texts, task):
-    optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
-    training_step = RunStep(
-        encoder,
-        primary=BatchStream(texts, len(texts), 0, "primary"),
-        primary_loss=helpers.cross_entropy(),
-        auxiliaries=[Auxiliary("mask_tuning", task, None)],
-        schedule=LinearSchedule(optimizer, 10, 0.0),
-        max_grad_norm=0.0,
-        autocast=lambda: torch.autocast("cpu", enabled=False),
-    )
-    training_step.begin(0)
-    return training_step
-
-
-def expected_losses(encoder, texts, task):
-    """Both losses of the first step, put together by hand."""
-    from auxlearn.core import rng
-
-    batch = BatchStream(texts, len(texts), 0, "primary").batch(0)
+@pytest.fixture
+def first_step(encoder, tmp_path):
+    """A step before its first losses, both losses put together by hand, and the batch."""
+    texts = tokenized(encoder, LINES, CLASSES)
+    task = task_for(encoder, texts, tmp_path, probability=0.3)
+    harness = Harness(encoder, [("mask_tuning", task)], len(LINES), max_grad_norm=0.0)
+    step = harness.training_step
+    step.begin(0)
+    batch = step.primary.batch(0)
     result = task.loss(encoder, batch, rng.generator(0, "mask_tuning", "draws", 0, 0))
     logits = encoder.classifier(
         input_ids=result.primary.input_ids,
         attention_mask=batch.attention_mask,
         token_type_ids=batch.token_type_ids,
     ).logits
-    return result.loss, nn.functional.cross_entropy(logits, batch.labels)
+    return step, (nn.functional.cross_entropy(logits, batch.labels), result.loss), batch
 
 
-def gradients(encoder, loss):
-    found = torch.autograd.grad(loss, list(encoder.parameters()), allow_unused=True)
-    return [
-        torch.zeros_like(p) if g is None else g
-        for p, g in zip(encoder.parameters(), found, strict=True)
-    ]
+@pytest.mark.parametrize("alpha", [0.6, (0.0,)])
+def test_fixed_weights_give_equation_1(encoder, first_step, alpha):
+    """With alpha 0 only the perturbed text is left."""
+    step, losses, batch = first_step
+    weights = Fixed(FixedOptions(alpha=alpha), ("primary", "mask_tuning")).weights
+    step.backward(weights)
+    found = [float(step.losses[name]) for name in ("primary", "mask_tuning")]
+    assert found == pytest.approx([loss.item() for loss in losses], rel=1e-6)
+    total = sum(weight * loss for weight, loss in zip(weights.tolist(), losses, strict=True))
+    expected = torch.autograd.grad(
+        total, step.parameters, allow_unused=True, materialize_grads=True, retain_graph=True
+    )
+    for parameter, gradient in zip(step.parameters, expected, strict=True):
+        given = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(given, gradient, atol=1e-6, rtol=1e-5)
+    unperturbed = nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
+    assert unperturbed.item() != pytest.approx(losses[0].item(), abs=1e-4)
 
 
-def test_fixed_weights_give_equation_1(encoder, texts, tmp_path):
-    task = task_for(encoder, texts, tmp_path, probability=0.2)
-    training_step = training_step_for(encoder, texts, task)
-    training_step.backward(Fixed(FixedOptions(alpha=0.6), ("primary", "mask_tuning")).weights)
-    mlm, classification = expected_losses(encoder, texts, task)
-    assert float(training_step.losses["mask_tuning"]) == pytest.approx(mlm.item(), rel=1e-6)
-    assert float(training_step.losses["primary"]) == pytest.approx(classification.item(), rel=1e-6)
-    expected = gradients(encoder, 0.6 * mlm + 0.4 * classification)
-    for parameter, gradient in zip(encoder.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize(("alpha", "tolerance"), [((0.0,), 1e-6), (1e-6, 1e-4)])
-def test_with_alpha_near_zero_only_the_perturbed_text_is_left(
-    encoder, texts, tmp_path, alpha, tolerance
-):
-    task = task_for(encoder, texts, tmp_path, probability=0.3)
-    training_step = training_step_for(encoder, texts, task)
-    training_step.backward(Fixed(FixedOptions(alpha=alpha), ("primary", "mask_tuning")).weights)
-    _, classification = expected_losses(encoder, texts, task)
-    expected = gradients(encoder, classification)
-    for parameter, gradient in zip(encoder.parameters(), expected, strict=True):
-        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(found, gradient, atol=tolerance, rtol=tolerance)
-    original = BatchStream(texts, len(texts), 0, "primary").batch(0)
-    unperturbed = nn.functional.cross_entropy(encoder.classify(original), original.labels)
-    assert unperturbed.item() != pytest.approx(classification.item(), abs=1e-4)
-
-
-def test_no_gradient_flows_through_the_replacement_tokens(encoder, texts, tmp_path):
+def test_no_gradient_flows_through_the_replacement_tokens(encoder, first_step):
     """The token head decides the replacement tokens; the classification loss must not reach it."""
-    task = task_for(encoder, texts, tmp_path, probability=0.3)
-    _, classification = expected_losses(encoder, texts, task)
+    _, (classification, _), _ = first_step
     body = {id(parameter) for parameter in encoder.body.parameters()}
     head = [p for p in encoder.language_model.parameters() if id(p) not in body]
     assert head
@@ -179,13 +127,6 @@ def test_a_batch_without_maskable_tokens_has_zero_loss(encoder, tmp_path):
     assert result.loss.item() == 0.0
     assert result.loss.requires_grad
     assert torch.equal(result.primary.input_ids, collated(texts).input_ids)
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.01, math.nan])
-def test_a_share_outside_its_range_is_refused(share):
-    config = RunConfig.model_validate({"aux": [{"mask_tuning": {"probability": share}}]})
-    with pytest.raises(ConfigError, match="mask_tuning: probability: "):
-        config.resolved()
 
 
 def test_an_exact_share_can_be_masked(encoder, tmp_path):

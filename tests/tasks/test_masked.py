@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.core.cache import TensorCache
-from auxlearn.core.errors import EncoderError
+from auxlearn.core.errors import ConfigError, EncoderError
 from auxlearn.core.registry import TASKS
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives import masking
+from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring import pseudo_likelihood as cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
-from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
+from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.tasks.l3mask import L3Mask, L3MaskOptions
 from auxlearn.tasks.random_mlm import RandomMLM
-from tests.helpers import HARD_TEXTS, LABELS, LINES, context, ragged, snapshot, tokenized
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
+from tests.helpers import HARD_TEXTS, LABELS, LINES, context, generator, ragged, tokenized
 
 
 def value(loss):
@@ -44,8 +40,6 @@ def batch_of(task, rows=range(4)):
 
 
 class Everything(MaskedLanguageModelling):
-    """Mask every token."""
-
     name = "everything"
 
     def mask_probabilities(self, batch):
@@ -53,8 +47,6 @@ class Everything(MaskedLanguageModelling):
 
 
 class Nothing(Everything):
-    """Mask no token."""
-
     def mask_probabilities(self, batch):
         return torch.zeros(batch.input_ids.shape)
 
@@ -83,29 +75,6 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_tokens(trained_bert, t
     mask = trained_bert.tokenizer.mask_token_id
     assert 0.6 < (seen["ids"] == mask)[batch.maskable].float().mean() < 0.95
     assert torch.equal(seen["ids"][~batch.maskable], batch.input_ids[~batch.maskable])
-
-
-def test_the_loss_depends_on_the_generator(trained_bert, tmp_path):
-    task = prepared(RandomMLM, trained_bert, tmp_path)
-    batch = batch_of(task)
-    losses = [value(task.loss(trained_bert, batch, generator(seed))) for seed in (0, 0, 1)]
-    assert losses[0] == losses[1] != losses[2]
-
-
-def test_padding_changes_no_loss(trained_bert, tmp_path):
-    task = prepared(RandomMLM, trained_bert, tmp_path)
-    batch = batch_of(task, range(4))
-    pad = torch.nn.functional.pad
-    wide = replace(
-        batch,
-        input_ids=pad(batch.input_ids, (0, 6)),
-        attention_mask=pad(batch.attention_mask, (0, 6)),
-        maskable=pad(batch.maskable, (0, 6)),
-        words=pad(batch.words, (0, 6), value=-1),
-        token_type_ids=pad(batch.token_type_ids, (0, 6)),
-    )
-    losses = [task.loss(trained_bert, given, generator()) for given in (batch, wide)]
-    torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-5)
 
 
 def test_where_nothing_is_chosen_the_loss_is_a_zero_with_a_graph(trained_bert, tmp_path):
@@ -212,12 +181,6 @@ def test_texts_may_come_from_a_corpus(cls, trained_bert, tmp_path):
     task = prepared(cls, trained_bert, tmp_path / "cache", corpus=str(path))
     assert len(task.texts) == len(HARD_TEXTS)
     assert value(task.loss(trained_bert, batch_of(task), generator())) > 0
-
-
-@pytest.mark.parametrize("probability", [0.0, -0.1, 1.1, math.nan])
-def test_an_impossible_probability_is_refused(probability):
-    with pytest.raises(ValidationError):
-        MaskingOptions(probability=probability)
 
 
 @pytest.mark.parametrize("mean", [0.15, 0.5])
@@ -327,7 +290,6 @@ class Bar:
 
 
 def counted(monkeypatch):
-    """Count the texts that are scored from now on."""
     scored = []
 
     def counting(encoder, texts, advance, *options):
@@ -365,28 +327,53 @@ def test_l3mask_scores_once_and_fills_the_progress_bar(trained_folder, tmp_path,
     assert scored == [10, 10, 4, 4]
 
 
-def test_preparing_leaves_the_encoder_as_it_was(trained_bert, tmp_path):
-    trained_bert.train()
-    before = snapshot(trained_bert)
-    state = torch.random.get_rng_state()
-    prepared(L3Mask, trained_bert, tmp_path)
-    assert all(module.training for module in trained_bert.modules())
-    assert torch.equal(torch.random.get_rng_state(), state)
-    for name, tensor in trained_bert.tensors().items():
-        assert torch.equal(tensor, before[name])
-        assert tensor.grad is None
-
-
-def test_masking_tasks_have_no_state(trained_bert, tmp_path):
-    for cls in (RandomMLM, L3Mask):
-        task = prepared(cls, trained_bert, tmp_path)
-        assert task.state_dict() == {}
-        task.load_state_dict({})
-    assert isinstance(context(trained_bert, task.texts, tmp_path).cache, TensorCache)
-
-
 @pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning", "replaced_tokens"])
 def test_a_newly_initialised_head_is_refused(trained_bert, tmp_path, name, monkeypatch):
     monkeypatch.setattr(trained_bert, "new_language_model_head", True)
     with pytest.raises(EncoderError, match=f"'{name}' needs a pretrained .* --random-head"):
         prepared(TASKS.get(name), trained_bert, tmp_path)
+
+
+WAYS = (
+    ({}, None, torch.float32),
+    ({"passes": 3}, 3, torch.float32),
+    ({"precision": "bf16"}, None, torch.bfloat16),
+    ({"passes": 3, "precision": "bf16"}, 3, torch.bfloat16),
+)
+
+
+def test_options_reach_the_scorer_and_the_cache_keeps_them_apart(trained_bert, tmp_path):
+    texts = tokenized(trained_bert, LINES[:3])
+    found = []
+    for options, passes, dtype in WAYS * 2:  # the second time out of the cache
+        task = L3Mask(L3MaskOptions(**options))
+        task.prepare(context(trained_bert, texts, tmp_path))
+        logprobs = pseudo_log_likelihood(trained_bert, texts, passes=passes, dtype=dtype)
+        for row, own in enumerate(task.probabilities.split(texts.lengths.tolist())):
+            inside = slice(*texts.offsets[row : row + 2].tolist())
+            where = texts.maskable[inside][None]
+            wanted = rescale_to_mean(-torch.expm1(logprobs[inside].double())[None], where, 0.15)
+            torch.testing.assert_close(own[None], wanted, atol=1e-6, rtol=0)
+        found.append(task.probabilities)
+    assert len(list(tmp_path.glob("*.safetensors"))) == len(WAYS)
+    assert all(not torch.equal(found[0], other) for other in found[1 : len(WAYS)])
+
+
+def test_a_single_pass_is_refused():
+    with pytest.raises(ConfigError, match=r"l3mask: passes: .* greater than or equal to 2, got 1"):
+        validate(L3MaskOptions, {"passes": 1}, "l3mask")
+
+
+def test_the_scores_are_converted_chunk_by_chunk(trained_bert, monkeypatch):
+    """Converting all of them for every chunk would take time quadratic in the number of texts."""
+    texts = tokenized(trained_bert, LINES)
+    scores = torch.rand(len(texts.input_ids), generator=torch.Generator().manual_seed(0))
+    expected = masking.rescale_texts(texts, scores, 0.15)
+    real, given = masking.rescale_to_mean, []
+    monkeypatch.setattr(masking, "CHUNK_TEXTS", 4)
+    monkeypatch.setattr(
+        masking, "rescale_to_mean", lambda own, *more: given.append(len(own)) or real(own, *more)
+    )
+    torch.testing.assert_close(masking.rescale_texts(texts, scores, 0.15), expected)
+    assert max(given) == 4
+    assert sum(given) == len(LINES)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.validation import validate
 from auxlearn.data.batches import Batch, collate
@@ -21,21 +20,13 @@ from auxlearn.objectives.masking import (
 )
 from auxlearn.tasks.base import MaskingOptions, ScoredMasking
 from auxlearn.tasks.random_mlm import RandomMLM
-from auxlearn.testing import write_dataset
-from auxlearn.testing.tiny_run import TRAIN
-from auxlearn.training.run import train
-from tests.helpers import LINES, context, tokenized
+from tests.helpers import LINES, context, generator, tokenized
+from tests.training.harness import Harness
 
 DRAWS = 4000
 
 
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
 class ByPosition(ScoredMasking):
-    """Mask later tokens more often."""
-
     name = "by_position"
 
     def scores(self, context):
@@ -111,28 +102,15 @@ def test_a_rate_above_one_half_cannot_begin_with_its_double():
         validate(MaskingOptions, {"schedule": "linear", "probability": 0.6}, "random_mlm")
 
 
-def test_a_run_tells_its_tasks_the_step_also_after_it_was_killed(tmp_path, monkeypatch):
+def test_a_step_tells_its_tasks_which_it_is(trained_bert, tmp_path, monkeypatch):
     heard = []
-    real = RandomMLM.begin_step
-    monkeypatch.setattr(
-        RandomMLM,
-        "begin_step",
-        lambda self, step, total: heard.append((step, total)) or real(self, step, total),
-    )
-    config = RunConfig.model_validate(
-        {
-            "dataset": str(write_dataset(tmp_path / "data")),
-            "encoder": "tiny",
-            "aux": [{"random_mlm": {"schedule": "cosine"}}],
-            "epochs": 2,
-            "batch_size": 4,
-            "gradient_accumulation_steps": 2,
-            "device": "cpu",
-            "output": str(tmp_path / "run"),
-        }
-    )
-    train(config)
-    assert heard == [(step, 6) for step in range(2 * TRAIN // 4)]
+    monkeypatch.setattr(RandomMLM, "begin_step", lambda self, *given: heard.append(given))
+    task = prepared(RandomMLM, trained_bert, tmp_path, schedule="cosine")
+    step = Harness(trained_bert, [("random_mlm", task)]).training_step
+    for number in (0, 7):  # as after a kill
+        step.begin(number)
+        step.backward((0.5, 0.5))
+    assert heard == [(0, step.total_steps), (7, step.total_steps)]
 
 
 # ---------------------------------------------------------------------------------- corruption

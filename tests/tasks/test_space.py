@@ -27,7 +27,6 @@ def encoder(encoder_folder):
 
 @pytest.fixture
 def make(encoder, tmp_path):
-    """Return a prepared task and its stream."""
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n".join(LINES[3:12]))
 

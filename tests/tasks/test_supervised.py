@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 
@@ -23,12 +22,8 @@ from tests.training.harness import CLASSES, Harness
 
 
 def write_set(folder, labels, name="train", lines=helpers.LINES):
-    folder.mkdir(exist_ok=True)
-    rows = [
-        {"text": line, "label": labels[number % len(labels)]} for number, line in enumerate(lines)
-    ]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+    rows = [{"text": line, "label": labels[n % len(labels)]} for n, line in enumerate(lines)]
+    return helpers.write_splits(folder, **{name: rows})
 
 
 @pytest.fixture
@@ -38,8 +33,6 @@ def encoder(encoder_folder):
 
 @pytest.fixture
 def prepared(encoder, tmp_path):
-    """Return a function that prepares the task with some options."""
-
     def make(tracker=None, **options):
         task = Supervised(validate(SupervisedOptions, options, "supervised"))
         texts = helpers.tokenized(encoder, helpers.LINES, CLASSES)
@@ -199,9 +192,7 @@ def test_options_that_do_not_fit_are_refused(prepared, options, message):
 
 
 def test_a_set_without_labels_is_refused(prepared, tmp_path):
-    folder = tmp_path / "bare"
-    folder.mkdir()
-    for name in ("train", "dev"):
-        (folder / f"{name}.jsonl").write_text(json.dumps({"text": "A parser."}) + "\n")
+    rows = [{"text": "A parser."}]
+    folder = helpers.write_splits(tmp_path / "bare", train=rows, dev=rows)
     with pytest.raises(DataError, match="label"):
         prepared(datasets=str(folder))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 if TYPE_CHECKING:
     from auxlearn import RunConfig
+    from auxlearn.results.record import RunResults
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +25,28 @@ def dataset(tmp_path_factory) -> Path:
         dev=rows[48:60],
         test=[rows[0], *rows[60:72]],
     )
+
+
+def probabilities_of(results: RunResults) -> np.ndarray:
+    from tests import helpers
+
+    rows = helpers.read_lines(results.folder / "predictions" / "test.jsonl")
+    return np.array([row["probabilities"] for row in rows])
+
+
+def starter(folder: Path, parts: dict[str, list[dict[str, str]]], **common: Any) -> Any:
+    """Return a function that trains on these splits, into a folder beside them."""
+    import auxlearn
+    from tests import helpers
+
+    data = helpers.write_splits(folder / "data", **parts)
+    common = {"dataset": data, "batch_size": 6, "max_length": 16, "device": "cpu"} | common
+
+    def run(name: str, reporter: Any = None, **settings: Any) -> RunResults:
+        return auxlearn.train(reporter=reporter, output=folder / name, **common | settings)
+
+    run.folder = folder
+    return run
 
 
 @pytest.fixture(scope="module")

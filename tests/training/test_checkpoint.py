@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from auxlearn.core import files
 from auxlearn.core.errors import RunError
@@ -16,7 +15,7 @@ from auxlearn.training.checkpoint import (
     optimizer_tensors,
     write_tensors,
 )
-from tests.helpers import snapshot
+from tests.helpers import generator, one_line
 
 TENSORS = {
     "encoder": {"a.weight": torch.ones(2, 3), "a.bias": torch.zeros(2)},
@@ -105,90 +104,41 @@ def test_a_kill_while_writing_leaves_the_previous_checkpoint(tmp_path, monkeypat
     same(tensors, later)
 
 
-def damage(folder, what):
-    latest = folder / "latest.json"
-    weights = folder / "step-00000004" / "encoder.safetensors"
-    if what == "pointer":
-        latest.write_text("{")
-    elif what == "pointer to nothing":
-        content = json.loads(latest.read_text())
-        latest.write_text(json.dumps({**content, "folder": "step-00000099"}))
-    elif what == "other keys":
-        content = json.loads(latest.read_text())
-        latest.write_text(json.dumps({**content, "state": {"steps": 4}}))
-    elif what == "truncated":
-        weights.write_bytes(weights.read_bytes()[:-1])
-    elif what == "empty":
-        weights.write_bytes(b"")
-    elif what == "missing":
-        weights.unlink()
-
-
-@pytest.mark.parametrize(
-    "what", ["pointer", "pointer to nothing", "other keys", "truncated", "empty", "missing"]
-)
-def test_a_damaged_checkpoint_is_one_line(tmp_path, what):
+def test_a_damaged_checkpoint_is_one_line(tmp_path):
+    """Every other damage is among the bad inputs."""
     folder = CheckpointFolder(tmp_path)
     folder.save(state_at(4), TENSORS)
-    damage(tmp_path, what)
-    with pytest.raises(RunError, match="is damaged") as caught:
+    (tmp_path / "step-00000004" / "encoder.safetensors").write_bytes(b"")
+    with one_line(RunError, "is damaged", "delete that folder to start the run again"):
         folder.load()
-    assert "delete that folder to start the run again" in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
-def test_the_encoder_is_restored(tiny_bert, tmp_path):
-    before = snapshot(tiny_bert)
-    folder = CheckpointFolder(tmp_path)
-    folder.save(state_at(1), {"encoder": tiny_bert.tensors()})
-    with torch.no_grad():
-        for parameter in tiny_bert.parameters():
-            parameter.add_(1.0)
-    _, tensors = folder.load()
-    tiny_bert.load_tensors(tensors["encoder"])
-    same({"encoder": snapshot(tiny_bert)}, {"encoder": before})
+OPTIMIZERS = {
+    "adamw": lambda params: torch.optim.AdamW(
+        [{"params": params[:1], "weight_decay": 0.1}, {"params": params[1:]}]
+    ),
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9),
+    "plain": lambda params: torch.optim.SGD(params, lr=0.1),
+}
 
 
-def optimizers():
-    generator = torch.Generator().manual_seed(0)
-    parameters = [torch.randn(3, 2, generator=generator), torch.randn(4, generator=generator)]
-    parameters.append(torch.zeros(2))  # never has a gradient
-
-    def adamw(params):
-        return torch.optim.AdamW(
-            [{"params": params[:1], "weight_decay": 0.1}, {"params": params[1:]}]
-        )
-
-    def sgd(params):
-        return torch.optim.SGD(params, lr=0.1, momentum=0.9)
-
-    def plain(params):
-        return torch.optim.SGD(params, lr=0.1)
-
-    return parameters, {"adamw": adamw, "sgd": sgd, "plain": plain}
-
-
-@pytest.mark.parametrize("kind", ["adamw", "sgd", "plain"])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("stopped", [0, 4])
 def test_a_resumed_optimizer_continues_as_if_never_interrupted(tmp_path, kind, stopped):
-    start, kinds = optimizers()
-
     def step(params, optimizer, number):
-        for index, parameter in enumerate(params[:2]):
-            generator = torch.Generator().manual_seed(10 * number + index)
-            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        for index, parameter in enumerate(params[:2]):  # the third never has a gradient
+            parameter.grad = torch.randn(parameter.shape, generator=generator(10 * number + index))
         optimizer.step()
 
-    params = [p.clone().requires_grad_() for p in start]
-    optimizer = kinds[kind](params)
+    params = [torch.randn(*shape, generator=generator()) for shape in ((3, 2), (4,), (2,))]
+    params = [parameter.requires_grad_() for parameter in params]
+    optimizer = OPTIMIZERS[kind](params)
     for number in range(8):
         if number == stopped:
             write_tensors(tmp_path / "optimizer.safetensors", optimizer_tensors(optimizer))
-            from safetensors.torch import load_file
-
             saved = load_file(tmp_path / "optimizer.safetensors")
             resumed = [p.detach().clone().requires_grad_() for p in params]
-            other = kinds[kind](resumed)
+            other = OPTIMIZERS[kind](resumed)
             load_optimizer_tensors(other, saved)
         step(params, optimizer, number)
     for number in range(stopped, 8):

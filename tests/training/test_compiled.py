@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from auxlearn import RunConfig, train
+from auxlearn import train
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError, EncoderError
 from auxlearn.encoders.compiled import check_compiler, compile_body
@@ -34,27 +34,17 @@ def compiler():
 
 
 @pytest.fixture
-def config(one_layer, tmp_path):
-    rows = helpers.rows("", "again")
-    data = helpers.write_splits(
-        tmp_path / "data", train=rows[:20], dev=rows[20:28], test=rows[28:36]
-    )
+def config(config, one_layer, tmp_path):
+    short = config
 
     def make(name, **settings):
-        defaults = {
-            "dataset": str(data),
-            "encoder": str(one_layer),
-            "aux": ["random_mlm"],
-            "epochs": 2,
-            "batch_size": 8,
-            "eval_steps": 2,
-            "patience": 0,
-            "learning_rate": 1e-3,
-            "device": "cpu",
-            "compile": True,
-            "output": str(tmp_path / name),
-        }
-        return RunConfig.model_validate(defaults | settings)
+        rows = helpers.rows("", "again")
+        data = helpers.write_splits(
+            tmp_path / "data", train=rows[:20], dev=rows[20:28], test=rows[28:36]
+        )
+        given = {"dataset": str(data), "encoder": str(one_layer), "aux": ["random_mlm"]}
+        given |= {"weights": "meta", "eval_steps": 2, "compile": True}
+        return short(**given | {"output": str(tmp_path / name)} | settings)
 
     return make
 
@@ -82,8 +72,7 @@ def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
     resumed = train(config("run"))
     assert made == [*range(whole.steps), *range(2, whole.steps)]
     assert resumed.reproducible() == whole.reproducible()
-    for file in ("metrics.jsonl", "model/model.safetensors"):
-        assert (run / file).read_bytes() == (whole_run / file).read_bytes(), file
+    helpers.assert_same_files(run, whole_run)
     exported = AutoModelForSequenceClassification.from_pretrained(run / "model")
     plain = load_encoder(config("run").encoder, LABELS).classifier
     assert exported.state_dict().keys() == plain.state_dict().keys()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,9 @@ from tests import helpers
 GATED = {"horizon": "steps", "warmup_steps": 1, "learn_share": 0.5, "gate": 0.9, "floor": 0}
 
 
-@pytest.mark.parametrize("task", ["random_mlm", "mask_tuning"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("random_mlm", marks=pytest.mark.slow), "mask_tuning"]
+)
 def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
     config, tmp_path, task
 ):
@@ -57,7 +58,7 @@ def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
     whole = train(settings)
     assert whole.steps == 12
     assert steps == list(range(6))
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = helpers.read_lines(run / "metrics.jsonl")
     trained = {row["step"]: row for row in rows if row["kind"] == "train"}
     assert {number: f"loss/{task}" in row for number, row in trained.items()} == {
         4: True,
@@ -80,8 +81,7 @@ def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
     assert made[12:] == [8, 9, 10, 11]
     assert steps == list(range(6))
     assert resumed.reproducible() == whole.reproducible()
-    for name in ("metrics.jsonl", "model/model.safetensors"):
-        assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    helpers.assert_same_files(run, tmp_path / "whole")
 
 
 def _tensors(run: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -21,7 +20,7 @@ from auxlearn.training.gradient_log import (
 )
 from auxlearn.training.sums import add_gradient
 from auxlearn.training.validation import ValidationObjective
-from tests.helpers import LABELS, LINES, context, snapshot, stop_before_step, tokenized
+from tests.helpers import LABELS, LINES, context, kill_before_step, read_lines, tokenized
 from tests.training.harness import Harness
 
 PAIR = "primary/random_mlm"
@@ -120,20 +119,6 @@ def test_micro_batches_add_up(harness):
     assert any(grad is not None for grad in totals[0])
 
 
-def test_measuring_changes_no_step(harness):
-    plain, measured = harness(parts=2), harness(parts=2)
-    measured.training_step.gradient_log = asked(measured)
-    random = torch.random.get_rng_state()
-    one, other = plain.run(4, (0.6, 0.4)), measured.run(4, (0.6, 0.4))
-    assert measured.training_step.gradient_metrics
-    for before, after in zip(one, other, strict=True):
-        assert before.keys() == after.keys()
-        assert all(torch.equal(before[name], after[name]) for name in before)
-    left, right = snapshot(plain.encoder), snapshot(measured.encoder)
-    assert all(torch.equal(left[name], right[name]) for name in left)
-    assert torch.equal(torch.random.get_rng_state(), random)
-
-
 def test_without_being_asked_only_gradients_at_hand_are_measured(harness):
     step = harness(GradientLog()).training_step
     for number, due in ((0, False), (8, False), (9, True), (19, True)):
@@ -182,8 +167,8 @@ def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
     assert found.digest == plain.digest
 
     def rows(name):
-        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
-        return [row for row in map(json.loads, lines) if row["kind"] == "train"]
+        lines = read_lines(tmp_path / name / "metrics.jsonl")
+        return [row for row in lines if row["kind"] == "train"]
 
     before, after = rows("plain"), rows("asked")
     for one, other in zip(before, after, strict=True):
@@ -194,10 +179,7 @@ def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
         }  # fmt: skip
         assert 0 <= other[f"conflict/{PAIR}"] <= 1
     again = made.model_copy(update={"output": str(tmp_path / "again")})
-    with pytest.MonkeyPatch.context() as patch:
-        stop_before_step(patch, 7)
-        with pytest.raises(SystemExit):
-            train(again)
+    kill_before_step(7, again)
     train(again)
     assert rows("again") == after
 

@@ -6,6 +6,8 @@ import importlib
 import json
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,6 @@ import pytest
 from auxlearn import RunConfig, train
 from auxlearn.core.errors import EncoderError, RunError
 from auxlearn.core.files import write_checked_json
-from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
 from auxlearn.encoders.load import encoder_content
@@ -34,31 +35,19 @@ class Words(RandomMLM):
 """
 
 
-class Messages(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def message(self, text):
-        self.lines.append(text)
-
-
-def write_examples(path: Path, first: int, count: int, **more) -> None:
-    rows = [
-        {"body": helpers.LINES[number], "label": helpers.LABELS[number % 3], **more}
+def examples(first: int, count: int) -> list[dict[str, str]]:
+    return [
+        {"body": helpers.LINES[number], "label": helpers.LABELS[number % 3]}
         for number in range(first, first + count)
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_inputs(place: Path, encoder: Path) -> RunConfig:
     """Write everything that a run can read, and return its configuration."""
-    write_examples(place / "data" / "train.jsonl", 0, 12)
-    write_examples(place / "data" / "dev.jsonl", 12, 6)
-    write_examples(place / "data" / "test.jsonl", 18, 6)
-    write_examples(place / "other" / "test.jsonl", 3, 6)
-    write_examples(place / "validation.jsonl", 6, 6)
-    write_examples(place / "corpus.jsonl", 0, 8)
+    parts = {"train": examples(0, 12), "dev": examples(12, 6), "test": examples(18, 6)}
+    helpers.write_splits(place / "data", **parts)
+    helpers.write_splits(place / "other", test=examples(3, 6))
+    helpers.write_splits(place, validation=examples(6, 6), corpus=examples(0, 8))
     (place / "words.txt").write_text("the of and")
     (place / "words.py").write_text(
         PLUGIN.replace("WORDS", repr(str(place / "words.txt"))).replace("NAME", place.name)
@@ -86,7 +75,6 @@ def write_inputs(place: Path, encoder: Path) -> RunConfig:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, encoder_folder):
-    """A finished run with all kinds of inputs, and its results."""
     place = tmp_path_factory.mktemp("world")
     config = write_inputs(place, encoder_folder("bert"))
     return place, config, train(config)
@@ -94,7 +82,6 @@ def finished(tmp_path_factory, encoder_folder):
 
 @pytest.fixture
 def nothing_computed(monkeypatch):
-    """Fail on every costly step."""
     for name in ("setup.load_initial_encoder", "setup.tokenize_split", "run.TrainingLoop"):
 
         def fail(*_, name=name, **__):
@@ -153,18 +140,24 @@ def change(path: Path) -> None:
     path.write_text(content, encoding="latin-1")
 
 
+@contextmanager
+def changed(path: Path, how: Callable[[Path], object] = change) -> Iterator[None]:
+    """Change a file for a while."""
+    kept = path.read_bytes()
+    how(path)
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
+
+
 @pytest.mark.parametrize(("name", "what"), CHANGES)
 def test_a_finished_run_is_refused_when_an_input_has_changed(
     finished, nothing_computed, name, what
 ):
     place, config, results = finished
-    kept = (place / name).read_bytes()
-    try:
-        change(place / name)
-        with pytest.raises(RunError) as caught:
-            train(config)
-    finally:
-        (place / name).write_bytes(kept)
+    with changed(place / name), pytest.raises(RunError) as caught:
+        train(config)
     run = place / "run"
     assert str(caught.value) == (
         f"{run} is finished, but {what.format(place=place)} changed since: choose another "
@@ -175,17 +168,11 @@ def test_a_finished_run_is_refused_when_an_input_has_changed(
 
 def test_a_new_split_and_two_changes_at_once(finished):
     place, config, _ = finished
-    corpus = (place / "corpus.jsonl").read_bytes()
-    try:
-        change(place / "corpus.jsonl")
-        write_examples(place / "data" / "hard.jsonl", 0, 3)
-        with pytest.raises(
-            RunError, match=r"the data set \(hard\), .*corpus.jsonl .* have changed"
-        ):
-            train(config)
-    finally:
-        (place / "corpus.jsonl").write_bytes(corpus)
-        (place / "data" / "hard.jsonl").unlink()
+    both = r"the data set \(hard\), .*corpus.jsonl .* have changed"
+    helpers.write_splits(place / "data", hard=examples(0, 3))
+    with changed(place / "corpus.jsonl"), pytest.raises(RunError, match=both):
+        train(config)
+    (place / "data" / "hard.jsonl").unlink()
 
 
 def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
@@ -212,7 +199,7 @@ def test_results_are_returned_with_a_note_where_an_input_is_missing(
     finished, nothing_computed, name, lines
 ):
     place, config, results = finished
-    messages = Messages()
+    messages = helpers.Messages()
     (place / name).rename(place / "hidden")
     try:
         assert train(config, messages) == results
@@ -229,13 +216,12 @@ def test_results_are_returned_with_a_note_where_an_input_is_missing(
 def test_data_that_can_no_longer_be_read_have_changed(finished):
     place, config, _ = finished
     path = place / "data" / "train.jsonl"
-    kept = path.read_bytes()
-    try:
-        path.write_bytes(kept + b"{no json\n")
-        with pytest.raises(RunError, match=r"but the data set \(.*train.jsonl.*13.*has changed"):
-            train(config)
-    finally:
-        path.write_bytes(kept)
+    said = r"but the data set \(.*train.jsonl.*13.*has changed"
+    with (
+        changed(path, lambda path: path.write_text(path.read_text() + "{no json\n")),
+        pytest.raises(RunError, match=said),
+    ):
+        train(config)
 
 
 def test_a_checkpoint_left_by_a_kill_just_after_the_results_is_deleted(finished):
@@ -248,15 +234,10 @@ def test_a_checkpoint_left_by_a_kill_just_after_the_results_is_deleted(finished)
 
 
 @pytest.fixture
-def killed(tmp_path, encoder_folder, monkeypatch):
-    """Begin a run with all kinds of inputs and interrupt it after some steps."""
-
+def killed(tmp_path, encoder_folder):
     def make(steps: int) -> RunConfig:
         config = write_inputs(tmp_path, encoder_folder("bert"))
-        with monkeypatch.context() as patch:
-            helpers.stop_before_step(patch, steps)
-            with pytest.raises(SystemExit):
-                train(config)
+        helpers.kill_before_step(steps, config)
         return config
 
     return make
@@ -265,13 +246,10 @@ def killed(tmp_path, encoder_folder, monkeypatch):
 def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
     config = killed(3)
     for name, what in CHANGES:
-        kept = (tmp_path / name).read_bytes()
         if name.endswith(".safetensors"):
             continue  # another byte makes it unreadable, which is reported first
-        change(tmp_path / name)
-        with pytest.raises(RunError) as caught:
+        with changed(tmp_path / name), pytest.raises(RunError) as caught:
             train(config)
-        (tmp_path / name).write_bytes(kept)
         assert str(caught.value) == (
             f"the run in {tmp_path}/run cannot be resumed, as {what.format(place=tmp_path)} "
             f"changed since it began: choose another --output, or delete {tmp_path}/run to train "
@@ -308,13 +286,6 @@ def test_a_record_of_an_earlier_version_has_what_objectives_read_apart(tmp_path)
         "file /corpus.txt that random_mlm reads": {"content": "1"},
         'further data ["set", null] that supervised reads': {"train": "2"},
     }
-
-
-def test_a_checkpoint_without_a_record_is_not_resumed(killed, tmp_path):
-    config = killed(3)
-    (tmp_path / "run" / "inputs.json").unlink()
-    with pytest.raises(RunError, match=r"holds a checkpoint but no inputs.json"):
-        train(config)
 
 
 def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_changed(

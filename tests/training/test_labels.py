@@ -44,8 +44,7 @@ def run(tmp_path_factory, encoder_folder):
 
 
 def predictions(folder, name):
-    path = folder / "run" / "predictions" / f"{name}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return helpers.read_lines(folder / "run" / "predictions" / f"{name}.jsonl")
 
 
 @pytest.mark.parametrize(("name", "unknown"), [("dev", 2), ("test", 3)])
@@ -112,9 +111,7 @@ def test_evaluation_reads_labels_as_the_run_did(run):
     unseen = [{**row, "label": "new"} if n % 2 else row for n, row in enumerate(named)]
     counted = auxlearn.evaluate(results, unseen)["data"]
     assert counted.unknown_labels == len(unseen) // 2
-    (folder / "unseen").mkdir()
-    lines = [json.dumps(row) + "\n" for row in unseen]
-    (folder / "unseen" / "test.jsonl").write_text("".join(lines))
+    helpers.write_splits(folder / "unseen", test=unseen)
     command = ["evaluate", folder / "run", "--dataset", folder / "unseen"]
     assert "is unknown to the model" in call(*command).stdout
     assert "no counterpart for other" in error(*command, "--unknown-labels", "error")

@@ -10,22 +10,16 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from auxlearn import train
-from auxlearn.core.progress import Reporter
 from auxlearn.encoders.load import load_tokenizer
 from auxlearn.training import run as run_module
 from auxlearn.training.setup import HEAD_MARGIN
 from tests import helpers
+from tests.encoders.test_tiny import SENTENCES
 
 NUMBERS = re.compile(r"on ([\d,]+) masked tokens of dev is ([\d.]+) nats, .* in train ([\d.]+);")
 
 
-class Messages(Reporter):
-    def __init__(self):
-        self.lines = []
-
-    def message(self, text):
-        self.lines.append(text)
-
+class Messages(helpers.Messages):
     @property
     def warnings(self):
         return [line for line in self.lines if "masked-language-model head" in line]
@@ -34,9 +28,8 @@ class Messages(Reporter):
 def frequencies(dataset, tokenizer):
     """Log frequencies of the tokens of the training texts, one added to each count."""
     counts = torch.ones(len(tokenizer), dtype=torch.float64)
-    for row in (dataset / "train.jsonl").read_text().splitlines():
-        ids = tokenizer(re.search(r'"text": "(.*?)", "label"', row)[1])["input_ids"]
-        for token in ids:
+    for row in helpers.read_lines(dataset / "train.jsonl"):
+        for token in tokenizer(row["text"])["input_ids"]:
             if token not in tokenizer.all_special_ids:
                 counts[token] += 1
     return (counts / counts.sum()).log()
@@ -53,7 +46,6 @@ def useless(dataset, tmp_path):
 
 
 def begin(config, monkeypatch):
-    """What a run says before its first step."""
     said = Messages()
     with monkeypatch.context() as patch:
         helpers.stop_before_step(patch, 0)
@@ -108,12 +100,14 @@ def test_a_newly_initialised_head_is_called_so(config, encoder_folder, tmp_path,
     assert (results.folder / "heads" / "language_model.safetensors").is_file()  # as it is trained
 
 
-def test_the_built_in_encoder_knows_more_than_frequencies(config, monkeypatch):
-    settings = {"dataset": "pydocs", "encoder": "tiny", "aux": ["random_mlm"]}
+def test_the_built_in_encoder_knows_more_than_frequencies(config, tmp_path, monkeypatch):
+    rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(SENTENCES)]
+    data = helpers.write_splits(tmp_path / "data", train=rows, dev=rows, test=rows)
+    settings = {"dataset": str(data), "encoder": "tiny", "aux": ["random_mlm"]}
     assert HEAD_MARGIN < 1
     monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 1.0)
     assert not begin(config(**settings), monkeypatch)
-    monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 3.0)
+    monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 10.0)
     assert begin(config(**settings), monkeypatch)
 
 
@@ -127,8 +121,6 @@ def test_a_resumed_run_does_not_ask_again_and_nothing_depends_on_the_question(
         helpers.copy_before_step(patch, 5, killed)  # a checkpoint is made after four
         whole = train(config(**settings), said)
     assert len(said.warnings) == 1
-    expected = [(run / name).read_bytes() for name in ("metrics.jsonl", "model/model.safetensors")]
-
     run.rename(tmp_path / "whole")
     killed.rename(run)
     again = Messages()
@@ -138,5 +130,4 @@ def test_a_resumed_run_does_not_ask_again_and_nothing_depends_on_the_question(
     run.rename(tmp_path / "resumed")
     monkeypatch.setattr(run_module, "describe_language_model", lambda *given: "")
     assert train(config(**settings)).reproducible() == whole.reproducible()
-    found = [(run / name).read_bytes() for name in ("metrics.jsonl", "model/model.safetensors")]
-    assert found == expected
+    helpers.assert_same_files(run, tmp_path / "whole")

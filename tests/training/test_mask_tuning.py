@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoTokenizer
 
 from auxlearn import RunConfig, train
 from auxlearn.core.errors import DataError
 from auxlearn.results.perturbation_log import read_perturbations
-from auxlearn.training.loop import TrainingLoop
 from tests import helpers
-
-FAMILIES = ("bert", "roberta", "distilbert", "bart")
 
 
 @pytest.fixture(scope="module")
@@ -30,19 +26,19 @@ def dataset(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def contrast(tmp_path_factory) -> Path:
     """An out-of-distribution set with two labels, in pairs, of two kinds."""
-    folder = tmp_path_factory.mktemp("contrast")
-    for name, labels in (("test", ("background", "other")), ("orig", ("other", "background"))):
-        rows = [
+
+    def rows(*labels):
+        return [
             {"text": line, "label": labels[number % 2], "kind": str(number // 3)}
             for number, line in enumerate(helpers.LINES[:6])
         ]
-        (folder / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    return folder
+
+    parts = {"test": rows("background", "other"), "orig": rows("other", "background")}
+    return helpers.write_splits(tmp_path_factory.mktemp("contrast"), **parts)
 
 
 @pytest.fixture
 def config(config, encoder_folder, monkeypatch):
-    """Return a configuration of a run of six optimizer steps without plots."""
     run_config = config
 
     def make(family="bert", **settings) -> RunConfig:
@@ -56,55 +52,6 @@ def config(config, encoder_folder, monkeypatch):
         return run_config(**defaults | settings)
 
     return make
-
-
-@pytest.mark.parametrize(
-    ("family", "task"),
-    [
-        ("bert", "mask_tuning"),
-        ("bart", "mask_tuning"),
-        *(pytest.param(one, "mask_tuning", marks=pytest.mark.slow) for one in FAMILIES[1:3]),
-        pytest.param("roberta", "random_mlm", marks=pytest.mark.slow),
-        pytest.param("bart", "l3mask", marks=pytest.mark.slow),
-    ],
-)
-def test_every_family_trains_resumes_exports_and_reloads(
-    config, monkeypatch, tmp_path, dataset, family, task
-):
-    uninterrupted = train(config(family, aux=[task], output=str(tmp_path / "uninterrupted")))
-    with monkeypatch.context() as patch:
-        helpers.stop_before_step(patch, 3)
-        with pytest.raises(SystemExit):
-            train(config(family, aux=[task]))
-    resumed = train(config(family, aux=[task]))
-    assert resumed.evaluations == uninterrupted.evaluations
-    assert uninterrupted.steps == 6
-    folder = tmp_path / "run"
-    model = AutoModelForSequenceClassification.from_pretrained(folder / "model").eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
-    written = [
-        json.loads(line)
-        for line in (folder / "predictions" / "test.jsonl").read_text().splitlines()
-    ]
-    texts = [json.loads(line)["text"] for line in (dataset / "test.jsonl").read_text().splitlines()]
-    for text, row in zip(texts, written, strict=True):
-        with torch.no_grad():
-            found = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
-        assert found.tolist() == pytest.approx(row["probabilities"], abs=1e-5)
-
-
-@pytest.mark.parametrize("steps", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 5))])
-def test_a_kill_leaves_no_trace_in_the_perturbation_log(config, monkeypatch, tmp_path, steps):
-    train(config(output=str(tmp_path / "uninterrupted")))
-    with monkeypatch.context() as patch:
-        helpers.stop_before_step(patch, steps)
-        with pytest.raises(SystemExit):
-            train(config())
-    train(config())
-    first, second = (
-        (tmp_path / name / "perturbations.jsonl").read_bytes() for name in ("uninterrupted", "run")
-    )
-    assert first == second
 
 
 def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_path):
@@ -138,31 +85,10 @@ def test_texts_that_a_gate_keeps_from_the_classifier_are_not_recorded(config, tm
     assert not (tmp_path / "run" / "perturbations.jsonl").exists()
 
 
-def test_a_run_without_perturbation_records_nothing(config, tmp_path):
-    train(config(aux=["random_mlm"], epochs=1))
-    assert not (tmp_path / "run" / "perturbations.jsonl").exists()
-
-
-def trained_on(monkeypatch, config):
-    """The training texts of a run."""
-    seen = []
-
-    def run(self):
-        seen.append(self.training_step.primary.texts)
-        raise SystemExit
-
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "run", run)
-        with pytest.raises(SystemExit):
-            train(config)
-    return seen[0]
-
-
-def test_the_ablations_train_on_text_perturbed_once(config, monkeypatch, tmp_path):
+def test_the_ablations_train_on_text_perturbed_once(config, tmp_path):
     def texts(**settings):
-        return trained_on(
-            monkeypatch, config(aux=[], output=str(tmp_path / str(settings)), **settings)
-        )
+        given = config(aux=[], output=str(tmp_path / str(settings)), **settings)
+        return helpers.first_step(given).primary.texts
 
     original = texts()
     added = texts(perturbed_text="add")
@@ -182,20 +108,6 @@ def test_the_ablations_train_on_text_perturbed_once(config, monkeypatch, tmp_pat
     assert (more.input_ids != original.input_ids).sum() > 3 * changed.sum()
 
 
-def test_weight_zero_trains_on_the_perturbed_text_alone(config, tmp_path):
-    def weights(alpha):
-        output = tmp_path / ("run" if isinstance(alpha, list) else "other")
-        train(config(weights={"fixed": {"alpha": alpha}}, output=str(output)))
-        rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-        return [row["loss/primary"] for row in rows if row["kind"] == "train"], rows
-
-    without, rows = weights([0.0])
-    integrated, _ = weights(0.9)
-    assert without[-1] != integrated[-1]
-    assert all(row["weight/mask_tuning"] == 0 for row in rows if row["kind"] == "train")
-    assert all(row["loss/mask_tuning"] > 0 for row in rows if row["kind"] == "train")
-
-
 def test_out_of_distribution_sets_are_reported(config, contrast, tmp_path):
     source = {
         "dataset": str(contrast),
@@ -207,8 +119,7 @@ def test_out_of_distribution_sets_are_reported(config, contrast, tmp_path):
     results = train(config(ood=[source]))
     assert list(results.evaluations) == ["dev", "test", "contrast"]
     found = results.evaluations["contrast"]
-    lines = (tmp_path / "run" / "predictions" / "contrast.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = helpers.read_lines(tmp_path / "run" / "predictions" / "contrast.jsonl")
     right = [row["label"] == row["predicted"] for row in rows]
     assert found.all.accuracy == pytest.approx(sum(right) / 6)
     assert found.subsets["kind: 0"].accuracy == pytest.approx(sum(right[:3]) / 3)
@@ -225,9 +136,7 @@ def test_out_of_distribution_sets_are_reported(config, contrast, tmp_path):
 
 
 def test_a_set_with_other_labels_ends_the_run_before_anything_is_made(config, contrast, tmp_path):
-    with pytest.raises(DataError) as caught:
+    said = "has the labels background, other, the model knows background, method, result"
+    with helpers.one_line(DataError, said):
         train(config(ood=[str(contrast)]))
-    message = str(caught.value)
-    assert "has the labels background, other, the model knows background, method, result" in message
-    assert "\n" not in message
     assert not (tmp_path / "run").exists()

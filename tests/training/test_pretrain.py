@@ -56,8 +56,6 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tapt(one_layer, corpus):
-    """Run or resume a short pretraining."""
-
     def run(output, **options):
         settings = {"steps": 6, "batch_size": 4, "max_length": 32, "device": "cpu", **options}
         return pretrain(str(one_layer), output, corpus=corpus, learning_rate=1e-3, **settings)
@@ -100,8 +98,7 @@ def test_a_finished_pretraining_is_not_repeated(finished, tapt, monkeypatch):
     assert contents(folder) == before
 
 
-@pytest.mark.parametrize("every", [0.0, 1e9])
-@pytest.mark.parametrize("steps", [1, 3, 5, 6])
+@pytest.mark.parametrize(("every", "steps"), [(0.0, 5), (1e9, 3), (0.0, 6)])
 def test_a_killed_pretraining_ends_with_the_same_bytes(
     finished, tapt, tmp_path, monkeypatch, every, steps
 ):
@@ -209,10 +206,8 @@ def test_the_output_is_checked_before_any_work(tapt, tmp_path, monkeypatch, what
     folder = tmp_path / "out"
     folder.mkdir()
     OUTPUTS[what](folder)
-    with pytest.raises(UserError) as caught:
+    with helpers.one_line(UserError, str(folder)):
         tapt(folder)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_home_folder_is_meant_by_a_tilde(tapt, finished, tmp_path, monkeypatch):

@@ -63,24 +63,18 @@ def case(folder, encoder, rule, options, tasks, loss):
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("together") / "data"
-    folder.mkdir()
-    for split, count in (("train", 20), ("dev", 12), ("test", 8)):
-        rows = [
-            {"text": f"{helpers.LINES[n % 24]} {helpers.LINES[(n + 5) % 24]}", "label": "ab"[n % 2]}
-            for n in range(count)
-        ]
-        content = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{split}.jsonl").write_text(content)
+    place = tmp_path_factory.mktemp("together")
+    rows = [
+        {"text": f"{helpers.LINES[n % 24]} {helpers.LINES[(n + 5) % 24]}", "label": "ab"[n % 2]}
+        for n in range(20)
+    ]
     bias = [{"a": 0.7, "b": 0.3} if n % 3 else {"a": 0.2, "b": 0.8} for n in range(20)]
-    lines = "".join(json.dumps(row) + "\n" for row in bias)
-    folder.with_name("bias.jsonl").write_text(lines)
-    folder.with_name("texts.txt").write_text("\n".join(helpers.LINES))
-    return folder
+    helpers.write_splits(place, bias=bias)
+    (place / "texts.txt").write_text("\n".join(helpers.LINES))
+    return helpers.write_splits(place / "data", train=rows, dev=rows[:12], test=rows[:8])
 
 
 def launch(*arguments, count=2):
-    """Start a module in several processes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={count}", "-m", *map(str, arguments)]
     root = str(Path(__file__).parents[2])
@@ -91,7 +85,6 @@ def launch(*arguments, count=2):
 
 
 def compare(cases, folder):
-    """Train in two processes, and in this one with two micro-batches."""
     program = launch("tests.training.together", json.dumps(cases), folder / "two", 1)
     try:
         train_all(cases, folder / "one", 2)
@@ -110,10 +103,7 @@ def compare(cases, folder):
             apart = torch.cat([(found[name] - expected[name]).flatten() for name in expected])
             whole = torch.cat([tensor.flatten() for tensor in expected.values()])
             assert apart.norm() <= 1e-4 * whole.norm(), (case, apart.norm() / whole.norm())
-        entries = [
-            [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-            for run in (one, two)
-        ]
+        entries = [helpers.read_lines(run / "metrics.jsonl") for run in (one, two)]
         assert len(entries[0]) == len(entries[1])
         for expected, found in zip(*entries, strict=True):
             assert found.pop("kind") == expected.pop("kind")
@@ -187,9 +177,7 @@ def test_sigterm_writes_a_checkpoint_and_accelerate_resumes(dataset, encoder_fol
     assert done.returncode == 0, done.stderr
     assert "2 processes train, each on its part of 2 micro-batches" in done.stdout + done.stderr
     assert "resumed from step" in done.stdout + done.stderr
-    steps = [
-        json.loads(line)["step"] for line in (place / "metrics.jsonl").read_text().splitlines()
-    ]
+    steps = [row["step"] for row in helpers.read_lines(place / "metrics.jsonl")]
     assert steps == sorted(steps)
     assert steps[-1] == 900
 

@@ -9,35 +9,34 @@ import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.registry import TASKS
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.tasks.mask_tuning import MaskTuning
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.terms import split_batch
 from auxlearn.weighting.base import apply_gradient
+from auxlearn.weighting.gradients import weighted_sum
 from tests.helpers import (
     LABELS,
     LINES,
+    assert_close,
     context,
     snapshot,
     tokenized,
     without_dropout,
 )
-from tests.training.harness import CLASSES, Harness
+from tests.training.harness import CLASSES, Given, Harness
 
 
 @pytest.fixture
 def new_encoder(encoder_folder):
-    """Return a function that loads the same tiny BERT."""
     return lambda: load_encoder(str(encoder_folder("bert")), LABELS)
 
 
 @pytest.fixture
 def mlm(tmp_path):
-    """Return a function that prepares a random_mlm task for an encoder."""
-
     def make(encoder):
         task = RandomMLM(RandomMLM.Options())
         task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
@@ -125,22 +124,15 @@ def test_micro_batches_sum_to_the_batch(new_encoder, micro_batches):
         loss = harness.training_step.losses["primary"]
         harness.training_step.begin(0)
         harness.training_step.backward((1.0,))
-        for tensor, parameter in zip(found, harness.training_step.parameters, strict=True):
-            if tensor is None:
-                assert parameter.grad is None
-            else:
-                torch.testing.assert_close(parameter.grad, tensor, rtol=1e-12, atol=1e-15)
+        own = [parameter.grad for parameter in harness.training_step.parameters]
+        assert_close(own, found, rtol=1e-12, atol=1e-15)
         return loss, found
 
     whole_loss, whole = gradient(1)
     loss, found = gradient(micro_batches)
     torch.testing.assert_close(loss, whole_loss, rtol=1e-12, atol=0)
     assert sum(tensor is not None for tensor in whole) > 20
-    for one, other in zip(whole, found, strict=True):
-        if one is None:
-            assert other is None
-        else:
-            torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-14)
+    assert_close(found, whole, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
@@ -157,21 +149,16 @@ def test_backward_is_the_weighted_sum_of_the_gradients(new_encoder, mlm, accumul
     training_step.begin(2)
     training_step.backward(torch.tensor([0.7, 0.3], dtype=torch.float64))
     assert equal(measured, training_step.losses)
-    only_one = 0
-    for parameter, p, a in zip(training_step.parameters, primary, auxiliary, strict=True):
-        only_one += (p is None) != (a is None)
-        if p is None and a is None:
-            assert parameter.grad is None
-            continue
-        expected = sum(w * g for w, g in ((0.7, p), (0.3, a)) if g is not None)
-        torch.testing.assert_close(parameter.grad, expected, rtol=1e-10, atol=1e-15)
-    assert only_one > 0  # each objective has a head of its own
+    pairs = list(zip(primary, auxiliary, strict=True))
+    assert any((p is None) != (a is None) for p, a in pairs)  # heads of their own
+    found = [parameter.grad for parameter in training_step.parameters]
+    assert_close(found, weighted_sum([primary, auxiliary], [0.7, 0.3]), rtol=1e-10, atol=1e-15)
 
 
 def test_the_update_clips_steps_and_clears_the_gradients(new_encoder):
     harness = Harness(new_encoder(), max_grad_norm=0.01)
     training_step = harness.training_step
-    twin = load_twin(harness.encoder, new_encoder())
+    twin = new_encoder()
     parameters = [p for p in twin.parameters() if p.requires_grad]
     training_step.begin(0)
     rate = harness.optimizer.param_groups[0]["lr"]
@@ -218,11 +205,6 @@ def test_the_classification_head_may_be_clipped_separately(new_encoder, mlm, sep
         assert norms[2] == pytest.approx(0.01, rel=1e-3)
 
 
-def load_twin(encoder, twin):
-    twin.load_tensors(snapshot(encoder))
-    return twin
-
-
 def test_the_validation_gradient_is_the_mean_over_batches(new_encoder):
     training_step = Harness(new_encoder().double()).training_step
     training_step.begin(2)
@@ -233,10 +215,8 @@ def test_the_validation_gradient_is_the_mean_over_batches(new_encoder):
         losses.append(float(training_step.losses["validation"]))
     assert len(set(losses)) == 3
     assert float(loss) == pytest.approx(sum(losses) / 3, rel=1e-12)
-    for found, *batches in zip(mean, *single, strict=True):
-        assert (found is None) == (batches[0] is None)
-        if found is not None:
-            torch.testing.assert_close(found, sum(batches) / 3, rtol=1e-9, atol=1e-12)
+    expected = [None if part[0] is None else sum(part) / 3 for part in zip(*single, strict=True)]
+    assert_close(mean, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_validation_gradient_has_no_dropout_and_restores_the_mode(new_encoder):
@@ -252,62 +232,45 @@ def test_the_validation_gradient_has_no_dropout_and_restores_the_mode(new_encode
         loss = torch.nn.functional.cross_entropy(harness.encoder.classify(batch), batch.labels)
     expected = torch.autograd.grad(loss, training_step.parameters, allow_unused=True)
     assert torch.equal(training_step.losses["validation"], loss.detach())
-    for first, second, third in zip(one, other, expected, strict=True):
-        if third is None:
-            assert first is None
-        else:
-            assert torch.equal(first, second)
-            assert torch.equal(first, third)
+    for found in (one, other):
+        assert_close(found, expected, rtol=0, atol=0)
     training_step.validation = None
     with pytest.raises(RuntimeError, match="no validation objective"):
         training_step.validation_gradient()
 
 
 def test_every_objective_has_dropout_masks_of_its_own(new_encoder):
-    class Same(AuxiliaryTask):
-        """The loss of the primary task, on the primary batch."""
+    def loss(encoder, batch, _):
+        return torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
 
-        batches = "primary"
-
-        def loss(self, encoder, batch, generator):
-            return torch.nn.functional.cross_entropy(encoder.classify(batch), batch.labels)
-
-    tasks = [("one", Same(Settings())), ("other", Same(Settings()))]
+    tasks = [(name, Given(loss, "primary")) for name in ("one", "other")]
     (losses,) = Harness(new_encoder(), tasks).run(1, (0.0, 0.0, 0.0))
     assert len({float(loss) for loss in losses.values()}) == 3
     (losses,) = Harness(without_dropout(new_encoder()), tasks).run(1, (0.0, 0.0, 0.0))
     assert len({float(loss) for loss in losses.values()}) == 1
 
 
-class Perturbing(AuxiliaryTask):
-    """A task that shares the primary batch and returns a changed one."""
-
-    name = "perturbing"
-    batches = "primary"
-
-    def __init__(self):
-        super().__init__(Settings())
-        self.seen = []
-
-    def loss(self, encoder, batch, generator):
-        self.seen.append(batch)
-        changed = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
-        loss = encoder.classify(batch).pow(2).mean()
-        return TaskResult(loss, primary=replace(batch, input_ids=changed))
-
-
 @pytest.mark.parametrize("accumulation", [1, 3])
 def test_a_task_may_change_the_primary_batch(new_encoder, accumulation):
     encoder = without_dropout(new_encoder()).double()
-    task = Perturbing()
-    harness = Harness(encoder, [("perturbing", task)], gradient_accumulation_steps=accumulation)
+    seen = []
+
+    def masked(batch):
+        ids = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
+        return replace(batch, input_ids=ids)
+
+    def loss(encoder, batch, _):
+        seen.append(batch)
+        return TaskResult(encoder.classify(batch).pow(2).mean(), primary=masked(batch))
+
+    tasks = [("perturbing", Given(loss, "primary"))]
+    harness = Harness(encoder, tasks, gradient_accumulation_steps=accumulation)
     harness.training_step.begin(0)
     harness.training_step.gradients()
     batch = harness.training_step.primary.batch(0)
-    assert torch.equal(torch.cat([part.indices for part in task.seen]), batch.indices)
-    masked = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
+    assert torch.equal(torch.cat([part.indices for part in seen]), batch.indices)
     with torch.no_grad():
-        logits = encoder.classify(replace(batch, input_ids=masked))
+        logits = encoder.classify(masked(batch))
         expected = torch.nn.functional.cross_entropy(logits, batch.labels)
         squares = encoder.classify(batch).pow(2).mean()
     losses = harness.training_step.losses
@@ -319,13 +282,13 @@ def test_a_task_may_change_the_primary_batch(new_encoder, accumulation):
 def test_a_task_may_enlarge_the_primary_batch(new_encoder, accumulation):
     """Examples that a task adds share the weight of the batch; they do not add to it."""
 
-    class Doubling(Perturbing):
-        def loss(self, encoder, batch, generator):
-            doubled = collate(harness.texts, batch.indices.repeat(2))
-            return TaskResult(encoder.classify(batch).mean(), primary=doubled)
+    def loss(encoder, batch, _):
+        doubled = collate(harness.texts, batch.indices.repeat(2))
+        return TaskResult(encoder.classify(batch).mean(), primary=doubled)
 
     encoder = without_dropout(new_encoder()).double()
-    harness = Harness(encoder, [("doubling", Doubling())], gradient_accumulation_steps=accumulation)
+    tasks = [("doubling", Given(loss, "primary"))]
+    harness = Harness(encoder, tasks, gradient_accumulation_steps=accumulation)
     harness.training_step.begin(0)
     harness.training_step.backward((0.0, 0.0))
     batch = harness.training_step.primary.batch(0)
@@ -336,24 +299,19 @@ def test_a_task_may_enlarge_the_primary_batch(new_encoder, accumulation):
 
 
 def test_a_task_has_its_own_batches_and_random_stream(new_encoder):
-    class Watching(AuxiliaryTask):
-        name = "watching"
+    def watch(accumulation, steps=(0, 1)):
+        seen = []
 
-        def __init__(self):
-            super().__init__(Settings())
-            self.seen = []
-
-        def loss(self, encoder, batch, generator):
-            self.seen.append((batch.indices.tolist(), float(torch.rand((), generator=generator))))
+        def loss(encoder, batch, generator):
+            seen.append((batch.indices.tolist(), float(torch.rand((), generator=generator))))
             return encoder.classify(batch).sum()
 
-    def watch(accumulation, steps=(0, 1)):
-        encoder, task = new_encoder(), Watching()
-        harness = Harness(encoder, [("watching", task)], gradient_accumulation_steps=accumulation)
+        tasks = [("watching", Given(loss))]
+        harness = Harness(new_encoder(), tasks, gradient_accumulation_steps=accumulation)
         for step in steps:
             harness.training_step.begin(step)
             harness.training_step.backward((0.0, 0.0))
-        return task.seen, harness.texts
+        return seen, harness.texts
 
     seen, texts = watch(1)
     stream = BatchStream(texts, 8, 0, "watching")
@@ -370,23 +328,21 @@ def test_a_task_has_its_own_batches_and_random_stream(new_encoder):
 def test_every_example_of_a_task_is_used_where_the_primary_batch_is_short(new_encoder):
     """The last batch of an epoch is short, at a different step for every objective."""
 
-    class Counting(AuxiliaryTask):
-        name = "counting"
+    def loss(encoder, batch, _):
+        seen.extend(batch.indices.tolist())
+        return encoder.classify(batch).mean()
 
-        def loss(self, encoder, batch, generator):
-            self.seen += batch.indices.tolist()
-            return encoder.classify(batch).mean()
-
-    encoder, task = without_dropout(new_encoder()).double(), Counting(Settings())
-    harness = Harness(encoder, [("counting", task)], batch_size=7, gradient_accumulation_steps=4)
+    encoder = without_dropout(new_encoder()).double()
+    tasks = [("counting", Given(loss))]
+    harness = Harness(encoder, tasks, batch_size=7, gradient_accumulation_steps=4)
     stream = harness.training_step.auxiliaries[0].stream
     sizes = set()
     for step in range(12):
-        task.seen = []
+        seen = []
         harness.training_step.begin(step)
         harness.training_step.backward((0.0, 0.0))
         own = stream.batch(step)
-        assert task.seen == own.indices.tolist()
+        assert seen == own.indices.tolist()
         with torch.no_grad():
             expected = encoder.classify(own).mean()
         found = harness.training_step.losses["counting"]
@@ -410,48 +366,6 @@ def test_splitting_a_batch(new_encoder):
                 own = getattr(part, name)
                 assert torch.equal(own, value) if value is not None else own is None
         assert torch.equal(torch.cat([part.indices for part in found]), batch.indices)
-
-
-@pytest.mark.parametrize("accumulation", [2, 3])
-@pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning"])
-def test_micro_batches_sum_to_the_mean_over_all_masked_tokens(
-    new_encoder, tmp_path, accumulation, name
-):
-    """Micro-batches differ in the number of masked tokens; every token has the same weight."""
-    encoder = without_dropout(new_encoder())
-    cls = TASKS.get(name)
-    task = cls(cls.Options())
-    task.prepare(context(encoder, tokenized(encoder, LINES, CLASSES), tmp_path))
-    encoder.double()
-    seen = []
-    predict = encoder.predict_tokens
-
-    def spy(batch, positions):
-        seen.append((predict(batch, positions), positions))
-        return seen[-1][0]
-
-    encoder.predict_tokens = spy
-    harness = Harness(
-        encoder, [(name, task)], batch_size=7, gradient_accumulation_steps=accumulation
-    )
-    auxiliary = harness.training_step.auxiliaries[0]
-    stream = auxiliary.stream or harness.training_step.primary
-    uneven = 0
-    for step in range(6):
-        seen.clear()
-        harness.training_step.begin(step)
-        harness.training_step.backward((0.0, 0.0))
-        losses, counts = [], []
-        for part, (logits, positions) in zip(
-            split_batch(stream.batch(step), accumulation), seen, strict=True
-        ):
-            truth = part.input_ids[positions]
-            losses += (logits.logsumexp(1) - logits[torch.arange(len(truth)), truth]).tolist()
-            counts.append(len(truth) / len(part))
-        uneven += len(set(counts)) > 1
-        found = float(harness.training_step.losses[name])
-        assert found == pytest.approx(sum(losses) / len(losses), rel=1e-12)
-    assert uneven > 2
 
 
 def test_a_loss_that_depends_on_untrained_parameters_is_refused(new_encoder):
@@ -512,14 +426,63 @@ def test_one_graph_is_alive_at_a_time(new_encoder):
         def backward(ctx, gradient):
             return gradient
 
-    class Watching(AuxiliaryTask):
-        def loss(self, encoder, batch, generator):
-            graphs.append(sum(one() is not None for one in alive))
-            return Marked.apply(encoder.classify(batch).sum())
+    def loss(encoder, batch, _):
+        graphs.append(sum(one() is not None for one in alive))
+        return Marked.apply(encoder.classify(batch).sum())
 
-    tasks = [(name, Watching(Settings())) for name in ("one", "two", "three")]
+    tasks = [(name, Given(loss)) for name in ("one", "two", "three")]
     for weights in ((0.0, 0.0, 0.0, 0.0), (0.1, 0.3, 0.0, 0.6)):
         for accumulation in (1, 2):
             graphs = []
             Harness(new_encoder(), tasks, gradient_accumulation_steps=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
+
+
+@pytest.fixture
+def accumulated(new_encoder, mlm):
+    encoder = new_encoder()
+    tasks = [("random_mlm", mlm(encoder))]
+    return Harness(encoder, tasks, gradient_accumulation_steps=2).training_step
+
+
+def test_current_losses_before_the_update_are_those_of_the_step(accumulated):
+    """Dropout masks, masked positions and micro-batches are the same."""
+    accumulated.begin(3)
+    accumulated.gradients()
+    recorded, state = dict(accumulated.losses), torch.random.get_rng_state()
+    found = accumulated.current_losses()
+    assert accumulated.losses == recorded
+    assert all(parameter.grad is None for parameter in accumulated.parameters)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert found.tolist() == [float(recorded[name]) for name in accumulated.names]
+    assert not found.requires_grad
+
+
+def test_current_losses_after_the_update_are_those_of_the_new_parameters(accumulated):
+    accumulated.begin(0)
+    accumulated.backward((0.5, 0.5))
+    recorded = dict(accumulated.losses)
+    accumulated.optimizer_step()
+    found = accumulated.current_losses()
+    assert torch.equal(found, accumulated.current_losses())
+    assert all(recorded[n] != v for n, v in zip(accumulated.names, found, strict=True))
+
+
+def test_no_perturbed_text_is_logged_twice(new_encoder, tmp_path):
+    class Log:
+        calls = 0
+
+        def add(self, *given):
+            self.calls += 1
+
+    encoder = new_encoder()
+    task = MaskTuning(MaskTuning.Options())
+    task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
+    training_step = Harness(encoder, [("mask_tuning", task)]).training_step
+    training_step.perturbation_log = log = Log()
+    training_step.begin(0)
+    training_step.gradients()
+    assert log.calls == 1
+    training_step.current_losses()
+    assert log.calls == 1
+    assert training_step.perturbation_log is log

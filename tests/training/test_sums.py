@@ -27,7 +27,7 @@ from auxlearn.objectives.base import outputs_of
 from auxlearn.training.sums import GradientSum
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.unrolling import unrolled_gradient
-from tests.helpers import LABELS, LINES, ragged, tokenized, without_dropout
+from tests.helpers import LABELS, LINES, assert_close, ragged, tokenized, without_dropout
 from tests.training.harness import Harness, MaskedWords
 
 EXACT = {"rtol": 1e-10, "atol": 1e-13}
@@ -75,7 +75,6 @@ class Thread(Processes):
 
 
 def in_processes(count, work):
-    """Return what each of several processes returns."""
     given, changed = [[] for _ in range(count)], Condition()
     everyone = [Thread(number, count, given, changed) for number in range(count)]
     with ThreadPoolExecutor(count) as pool:
@@ -114,10 +113,7 @@ def step_of(encoder_folder):
 
 
 def assert_equal(found, expected, **tolerance):
-    for one, other in zip(found, expected, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, **(EXACT | tolerance))
+    assert_close(found, expected, **EXACT | tolerance)
 
 
 def assert_all_equal(found, expected):
@@ -135,9 +131,7 @@ def test_uneven_shards_give_the_gradients_of_the_whole_batch(step_of, count, bat
 
     def work(own):
         step = step_of(own, batch_size)
-        assert_equal(
-            [g for one in step.gradients() for g in one], [g for o in gradients for g in o]
-        )
+        assert_all_equal(step.gradients(), gradients)
         assert_equal(step.losses.values(), [losses[name] for name in step.losses])
         assert_equal([step.current_losses()], [torch.stack([losses[n] for n in step.names])])
         totals = [[None if g is None else 0 * g for g in one] for one in gradients]

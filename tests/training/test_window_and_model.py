@@ -10,48 +10,30 @@ import pytest
 import auxlearn
 from auxlearn.core.errors import ConfigError, DataError, RunError
 from auxlearn.core.manifest import write_manifest
-from auxlearn.core.progress import Reporter
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call, error
+from tests.training.conftest import probabilities_of, starter
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, encoder_folder):
     """Train on long texts whose label depends on the end; return the results of a folder."""
-    folder = tmp_path_factory.mktemp("runs")
     rows = [
         {"text": f"{line} {line} {helpers.LINES[number % 5]}", "label": helpers.LABELS[number % 2]}
         for number, line in enumerate(helpers.LINES)
     ]
-    (folder / "data").mkdir()
-    for name, members in {"train": rows[:12], "dev": rows[12:18], "test": rows[18:]}.items():
-        lines = [json.dumps(row) + "\n" for row in members]
-        (folder / "data" / f"{name}.jsonl").write_text("".join(lines))
     # A further split with labels of its own is no set of the run.
-    own = [json.dumps({"text": "a text", "label": label}) + "\n" for label in "xy"]
-    (folder / "data" / "own.jsonl").write_text("".join(own))
-
-    def run(name, reporter=None, **settings):
-        return auxlearn.train(
-            reporter=reporter,
-            **{
-                "dataset": folder / "data",
-                "encoder": encoder_folder("bert"),
-                "aux": "mask_tuning",
-                "epochs": 1,
-                "batch_size": 6,
-                "max_length": 16,
-                "device": "cpu",
-                "text_window": "head+tail",
-                "output": folder / name,
-            }
-            | settings,
-        )
-
-    run.folder = folder
-    return run
+    own = [{"text": "a text", "label": label} for label in "xy"]
+    return starter(
+        tmp_path_factory.mktemp("runs"),
+        {"train": rows[:12], "dev": rows[12:18], "test": rows[18:], "own": own},
+        encoder=encoder_folder("bert"),
+        aux="mask_tuning",
+        epochs=1,
+        text_window="head+tail",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,30 +46,24 @@ def lean(start, kept):
     return start("lean", keep_model=False)
 
 
-def recorded(results):
-    path = results.folder / "predictions" / "test.jsonl"
-    lines = path.read_text().splitlines()
-    return np.array([json.loads(line)["probabilities"] for line in lines])
-
-
 def test_predictions_after_the_run_see_the_tokens_that_it_saw(kept, start):
     split = auxlearn.load_dataset(str(start.folder / "data")).splits["test"]
     found = Classifier.of_run(kept.folder).probabilities(split.texts)
-    np.testing.assert_allclose(found, recorded(kept), atol=2e-7)
+    np.testing.assert_allclose(found, probabilities_of(kept), atol=2e-7)
     scores = auxlearn.evaluate(kept, start.folder / "data")["data"]
     assert scores.all == kept.evaluations["test"].all
     # The same weights see other tokens where a text is cut at its end.
     classifier = Classifier.of_run(kept.folder)
     assert classifier.windowing.text_window == "head+tail"
     head = Classifier(classifier.model, classifier.tokenizer, classifier.device)
-    assert np.abs(head.probabilities(split.texts) - recorded(kept)).max() > 1e-4
+    assert np.abs(head.probabilities(split.texts) - probabilities_of(kept)).max() > 1e-4
     card = (kept.folder / "model" / "README.md").read_text()
     assert "from their beginning and their end" in card
 
 
 def test_every_part_of_a_run_sees_the_window(kept, start):
-    lines = (kept.folder / "perturbations.jsonl").read_text().splitlines()
-    texts = {tuple(json.loads(line)["input_ids"]) for line in lines}
+    records = helpers.read_lines(kept.folder / "perturbations.jsonl")
+    texts = {tuple(record["input_ids"]) for record in records}
     split = auxlearn.load_dataset(str(start.folder / "data")).splits["train"]
     tokenizer = Classifier.of_run(kept.folder).tokenizer
     expected = set()
@@ -122,10 +98,9 @@ def test_the_window_is_of_a_model_that_is_trained_further_its_own(kept, start):
 
 def test_pairs_have_one_window(start, tmp_path):
     rows = [{"text": f"a {n}", "text_pair": "b", "label": n % 2} for n in range(20)]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match="text_window: head\\+tail is for single texts") as caught:
+    helpers.write_splits(tmp_path, train=rows)
+    with helpers.one_line(DataError, "text_window: head+tail is for single texts"):
         start("pairs", dataset=tmp_path)
-    assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="text_window"):
         start("other", text_window="tail")
 
@@ -164,9 +139,7 @@ def test_what_needs_the_model_says_so_in_one_line_and_the_rest_works(lean, kept,
 
 
 def test_the_first_lines_of_a_run_say_how_much_is_cut(start):
-    lines = []
-    reporter = Reporter()
-    reporter.message = lines.append
+    reporter = helpers.Messages()
     start("said", reporter, keep_model=False, epochs=1, aux=())
-    (line,) = [line for line in lines if line.startswith("tokens per text of train")]
+    (line,) = [line for line in reporter.lines if line.startswith("tokens per text of train")]
     assert "12 of 12 are longer than the 16 of max_length and are cut, which keeps" in line

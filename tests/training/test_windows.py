@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 
 import numpy as np
@@ -13,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import auxlearn
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.progress import Reporter
+from auxlearn.core.manifest import write_manifest
 from auxlearn.core.settings import Windowing
 from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive, tokenize, word_starts
@@ -23,8 +22,9 @@ from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.training.terms import split_batch
 from tests import helpers
 from tests.cli.helpers import call, error
+from tests.training.conftest import probabilities_of, starter
 
-LENGTH, STRIDE, MOST = 16, 5, 4
+LENGTH, STRIDE, MOST = 16, 5, 4  # the first as in ``starter``
 WINDOWS = Windowing(text_window="windows", window_stride=STRIDE, max_windows=MOST)
 SETTINGS = {"text_window": "windows", "window_stride": STRIDE, "max_windows": MOST}
 
@@ -171,7 +171,6 @@ def test_a_word_is_tagged_in_the_window_with_most_context(table):
 
 
 def _offsets(tokenizer, text):
-    """Return where the tokens of each window begin and end, written out."""
     encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
     inside = encoded["offset_mapping"][1:-1]
     room = LENGTH - 2
@@ -185,7 +184,6 @@ def _offsets(tokenizer, text):
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, encoder_folder):
     """Train on texts of one to eight lines; return the results of a folder."""
-    folder = tmp_path_factory.mktemp("runs")
     rows = [
         {
             "text": " ".join(helpers.LINES[(n + k) % 24] for k in range(1 + n % 8)),
@@ -193,45 +191,23 @@ def start(tmp_path_factory, encoder_folder):
         }
         for n in range(30)
     ]
-    (folder / "data").mkdir()
-    for name, members in {"train": rows[:14], "dev": rows[14:22], "test": rows[22:]}.items():
-        lines = [json.dumps(row) + "\n" for row in members]
-        (folder / "data" / f"{name}.jsonl").write_text("".join(lines))
-
-    def run(name, reporter=None, **settings):
-        return auxlearn.train(
-            reporter=reporter,
-            **{
-                "dataset": folder / "data",
-                "encoder": encoder_folder("bert"),
-                "epochs": 2,
-                "batch_size": 6,
-                "max_length": LENGTH,
-                "device": "cpu",
-                "output": folder / name,
-                "cache_dir": folder / "cache",
-                **SETTINGS,
-            }
-            | settings,
-        )
-
-    run.folder = folder
-    return run
+    folder = tmp_path_factory.mktemp("runs")
+    return starter(
+        folder,
+        {"train": rows[:14], "dev": rows[14:22], "test": rows[22:]},
+        encoder=encoder_folder("bert"),
+        epochs=2,
+        cache_dir=folder / "cache",
+        **SETTINGS,
+    )
 
 
 @pytest.fixture(scope="module")
 def trained(start):
     """A run with a task that follows the primary batch, one that scores, and one with a head."""
-    lines = []
-    reporter = Reporter()
-    reporter.message = lines.append
+    reporter = helpers.Messages()
     results = start("run", reporter, aux=("mask_tuning", "l3mask", "simcse"), window_pooling="max")
-    return results, lines
-
-
-def recorded(results):
-    lines = (results.folder / "predictions" / "test.jsonl").read_text().splitlines()
-    return np.array([json.loads(line)["probabilities"] for line in lines])
+    return results, reporter.lines
 
 
 def test_predictions_are_those_of_transformers_pooled(trained, start):
@@ -256,7 +232,7 @@ def test_predictions_are_those_of_transformers_pooled(trained, start):
             logits = model(**rows).logits[: model.config.max_windows]
         expected.append(logits.max(0).values.softmax(-1).numpy())
     assert model.config.window_pooling == "max"
-    np.testing.assert_allclose(recorded(results), expected, atol=1e-6)
+    np.testing.assert_allclose(probabilities_of(results), expected, atol=1e-6)
     frame = auxlearn.predict(results, list(texts))
     columns = [f"probability_{label}" for label in results.dataset.label_names]
     np.testing.assert_allclose(frame[columns].to_numpy(), expected, atol=1e-6)
@@ -277,7 +253,7 @@ def test_the_run_and_its_card_say_how_long_texts_are_read(trained):
 def test_perturbed_windows_are_recorded_apart(trained):
     results, _ = trained
     path = results.folder / "perturbations.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
+    records = helpers.read_lines(path)
     first = [one for one in records if one["epoch"] == 1]
     assert len(first) > len({one["example"] for one in first}) == 14
     assert max(len(one["input_ids"]) for one in records) == LENGTH
@@ -287,16 +263,6 @@ def test_perturbed_windows_are_recorded_apart(trained):
 @pytest.fixture(scope="module")
 def whole(start):
     return start("whole", aux="random_mlm", gradient_accumulation_steps=2)
-
-
-def test_a_killed_run_resumes_to_equal_bytes(start, whole, monkeypatch):
-    with monkeypatch.context() as patched:
-        helpers.stop_before_step(patched, 4)
-        with pytest.raises(SystemExit):
-            start("resumed", aux="random_mlm", gradient_accumulation_steps=2)
-    resumed = start("resumed", aux="random_mlm", gradient_accumulation_steps=2)
-    for name in ("model/model.safetensors", "predictions/test.jsonl", "metrics.jsonl"):
-        assert (resumed.folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
 
 
 def test_an_ensemble_reads_windows(trained, whole, start):
@@ -336,14 +302,14 @@ def test_a_batch_without_dropout_has_the_gradient_of_its_micro_batches(encoder_f
             "aux": "random_mlm",
         },
         {"weights": {"tartan": {}}, "aux": ("consistency", "selective")},
-        {"loss": "hidden_cut", "aux": "sentence_order"},
+        pytest.param({"loss": "hidden_cut", "aux": "sentence_order"}, marks=pytest.mark.slow),
         {"loss": "span_cutoff", "perturbed_text": "add"},
     ],
     ids=lambda one: "-".join(map(str, one)),
 )
 def test_objectives_and_weightings_take_windows(start, settings, request):
     results = start(request.node.callspec.id.replace("/", "-"), epochs=1, **settings)
-    assert np.isfinite(recorded(results)).all()
+    assert np.isfinite(probabilities_of(results)).all()
     found = auxlearn.evaluate(results, start.folder / "data")["data"]
     assert found.all == results.evaluations["test"].all
 
@@ -360,9 +326,7 @@ def test_other_kinds_of_labels_take_windows(start, tmp_path, kind):
         return {"text": " ".join(tokens), "label": found if kind == "multi_label" else len(tokens)}
 
     rows = [example(number) for number in range(40)]
-    for name, members in {"train": rows[:20], "dev": rows[20:30], "test": rows[30:]}.items():
-        lines = "".join(json.dumps(row) + "\n" for row in members)
-        (tmp_path / f"{name}.jsonl").write_text(lines)
+    helpers.write_splits(tmp_path, train=rows[:20], dev=rows[20:30], test=rows[30:])
     results = start(kind, dataset=tmp_path)
     again = auxlearn.evaluate(results, tmp_path)[tmp_path.name]
     assert again.all == results.evaluations["test"].all
@@ -380,10 +344,9 @@ def test_other_kinds_of_labels_take_windows(start, tmp_path, kind):
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(start, tmp_path):
     rows = [{"text": f"a {n}", "text_pair": "b", "label": n % 2} for n in range(20)]
-    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match="text_window: windows is for single texts") as caught:
+    helpers.write_splits(tmp_path, train=rows)
+    with helpers.one_line(DataError, "text_window: windows is for single texts"):
         start("pairs", dataset=tmp_path)
-    assert "\n" not in str(caught.value)
     with pytest.raises(ConfigError, match="window_stride: windows of 16 tokens have room for 14"):
         start("stride", window_stride=14)
     with pytest.raises(ConfigError, match="space reads a text as one row of tokens: leave"):
@@ -409,8 +372,6 @@ def test_a_damaged_setting_of_an_exported_model_is_named(trained, tmp_path):
     results, _ = trained
     out = call("predict", results.folder, "a text of the parser").stdout
     assert out
-    from auxlearn.core.manifest import write_manifest
-
     path = results.folder / "model" / "config.json"
     content = path.read_text()
     try:

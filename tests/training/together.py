@@ -28,7 +28,6 @@ def train_all(cases: list[dict], folder: Path, micro_batches: int) -> None:
 
 
 def break_function(action: str, name: str) -> None:
-    """Replace a function by one that fails in its second call."""
     place, _, attribute = name.rpartition(".")
     owner = pkgutil.resolve_name(place)
     function, calls = getattr(owner, attribute), []

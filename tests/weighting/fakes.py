@@ -17,14 +17,14 @@ class FakeStep:
     """
 
     placements = ("encoder", "encoder", "primary_head", "other_head")
-    names = NAMES
     seed = 0
     total_steps = 12
     max_grad_norm = 0.0
 
     def __init__(self, gradients, losses=None, after=None):
         self.given = gradients
-        self.given_losses = losses or [[1.0] * len(NAMES)] * len(gradients)
+        self.names = NAMES[: len(gradients[0])]
+        self.given_losses = losses or [[1.0] * len(self.names)] * len(gradients)
         self.given_after = after
         self.number = 0
         self.parameters = [torch.zeros(2, dtype=torch.float64) for _ in self.placements]
@@ -38,7 +38,7 @@ class FakeStep:
         return torch.tensor(given[self.number], dtype=torch.float64)
 
     def gradients(self):
-        self.losses = dict(zip(NAMES, self._losses(self.given_losses), strict=True))
+        self.losses = dict(zip(self.names, self._losses(self.given_losses), strict=True))
         return [
             [None if g is None else torch.tensor(g, dtype=torch.float64) for g in gradient]
             for gradient in self.given[self.number]
@@ -111,7 +111,6 @@ class FakeLossStep:
 
 
 def run_on_losses(rule, losses, start=0):
-    """Make steps on given losses; return the weights that each was made with."""
     fake = FakeLossStep(losses)
     for fake.number in range(start, len(losses)):
         rule.step(fake)

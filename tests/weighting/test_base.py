@@ -34,7 +34,8 @@ def test_weighted_sum_and_dot_by_hand():
     assert other[1].tolist() == [5.0]
     assert float(dot(one, other)) == 10.0
     assert dot(one, other).dtype == torch.float64
-    assert float(dot([None], [None])) == 0.0
+    assert float(squared_norm(one)) == pytest.approx(14, rel=1e-7)
+    assert dot([None], [None]) == squared_norm([None]) == 0
 
 
 def test_scalars_are_gathered_in_order_as_float64():
@@ -55,7 +56,7 @@ class Operations(TorchDispatchMode):
 
 
 def test_a_step_of_meta_makes_at_most_half_more_operations_than_one_of_fixed(tmp_path, monkeypatch):
-    monkeypatch.setitem(helpers.SIZE, "num_hidden_layers", 12)
+    monkeypatch.setitem(helpers.SIZE, "num_hidden_layers", 6)
     folder = helpers.write(tmp_path, *helpers.build("bert"))
     monkeypatch.setattr(torch.optim, "AdamW", partial(torch.optim.AdamW, fused=True))  # as in a run
     counts = {}
@@ -71,17 +72,6 @@ def test_a_step_of_meta_makes_at_most_half_more_operations_than_one_of_fixed(tmp
         counts[name] = operations.count
         assert name == "fixed" or rule.metrics(), "the weights are not learned in this step"
     assert counts["meta"] <= 1.5 * counts["fixed"]
-
-
-def test_products_of_gradients_leave_out_what_is_missing():
-    generator = torch.Generator().manual_seed(0)
-    left = [torch.randn(3, 4, generator=generator), None, torch.randn(5, generator=generator)]
-    right = [torch.randn(3, 4, generator=generator), torch.ones(2), None]
-    expected = (left[0].double() * right[0].double()).sum()
-    torch.testing.assert_close(dot(left, right), expected, rtol=1e-6, atol=1e-7)
-    expected = sum(float((part.double() ** 2).sum()) for part in left if part is not None)
-    assert float(squared_norm(left)) == pytest.approx(expected, rel=1e-6)
-    assert dot([None], [None]) == squared_norm([None]) == 0
 
 
 class Remembering(Weighting):

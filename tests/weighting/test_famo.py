@@ -6,7 +6,7 @@ import pytest
 import torch
 from torchjd.scalarization import FAMO as Reference
 
-from auxlearn.weighting.famo import FAMO, FAMOOptions, famo_logit_gradient, famo_weights
+from auxlearn.weighting.famo import FAMO, FAMOOptions
 from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 BEFORE = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
@@ -18,7 +18,6 @@ def make(**given):
 
 
 def reference(lr=0.025, weight_decay=1e-3):
-    """Weights in each step by TorchJD, in float64."""
     rule = Reference(3, lr=lr, weight_decay=weight_decay).double()
     found = []
     for before, after in zip(BEFORE, AFTER, strict=True):
@@ -44,22 +43,6 @@ def test_weights_are_those_of_torchjd(rate, decay):
             for w, g in zip(used, gradients, strict=True)
         )
         torch.testing.assert_close(torch.tensor(found[0], dtype=torch.float64), by_hand)
-
-
-def test_weights_sum_to_one_and_equal_decreases_leave_the_logits():
-    logits = torch.tensor([0.3, -1.0, 0.2], dtype=torch.float64)
-    losses = torch.tensor([2.0, 0.5, 7.0], dtype=torch.float64)
-    assert float(famo_weights(logits, losses).sum()) == pytest.approx(1, abs=1e-15)
-    slope = famo_logit_gradient(logits, losses, losses * 0.9)
-    torch.testing.assert_close(slope, torch.zeros(3, dtype=torch.float64), rtol=0, atol=1e-9)
-
-
-def test_a_loss_that_decreases_fast_loses_weight():
-    logits = torch.zeros(3, dtype=torch.float64)
-    before = torch.tensor([1.0, 1.0, 1.0], dtype=torch.float64)
-    slope = famo_logit_gradient(logits, before, torch.tensor([0.5, 1.0, 1.0], dtype=torch.float64))
-    assert slope[0] > 0 > slope[1] == slope[2]  # the logits follow minus the gradient
-    assert float(slope.sum()) == pytest.approx(0, abs=1e-15)
 
 
 def test_losses_after_the_step_are_computed_once_and_only_while_weights_are_learned():

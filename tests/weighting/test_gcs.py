@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from auxlearn.weighting.gcs import GradientCosine, GradientCosineOptions, gcs_gates
 from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
@@ -26,41 +25,14 @@ def test_gates_by_hand():
 
 
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
-def test_the_sum_never_conflicts_with_the_primary_gradient(version):
-    generator = torch.Generator().manual_seed(3)
-    for _ in range(200):
-        vectors = torch.randn(4, 3, generator=generator, dtype=torch.float64)
-        combined = gcs_gates(vectors @ vectors.T, version) @ vectors
-        assert combined @ vectors[0] >= vectors[0] @ vectors[0] * (1 - 1e-12)
-
-
-@pytest.mark.parametrize("version", ["weighted", "unweighted"])
-def test_gates_do_not_depend_on_scales(version):
-    vectors = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    scaled = vectors * torch.tensor([[1e-6], [1e4], [3.0]])
-    torch.testing.assert_close(
-        gcs_gates(vectors @ vectors.T, version),
-        gcs_gates(scaled @ scaled.T, version),
-        rtol=1e-12,
-        atol=1e-15,
-    )
-
-
-@pytest.mark.parametrize("version", ["weighted", "unweighted"])
 def test_a_gradient_of_zero_gets_no_weight(version):
     assert gcs_gates(gram((1.0, 0.0), (0.0, 0.0), (1.0, 0.0)), version).tolist() == [1, 0, 1]
     assert gcs_gates(gram((0.0, 0.0), (1.0, 0.0), (1.0, 1.0)), version).tolist() == [1, 0, 0]
 
 
-def test_the_primary_task_as_auxiliary_counts_whole():
-    assert gcs_gates(gram((0.3, 0.1), (0.3, 0.1)), "weighted").tolist() == pytest.approx(
-        [1, 1], abs=1e-15
-    )
-
-
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
 def test_a_step(version):
-    """Gates over the encoder only, in numpy; heads take their own gradients."""
+    """Gates over the encoder only, in numpy."""
     steps = random_gradients(6, seed=2)
     rule = GradientCosine(GradientCosineOptions(version=version), NAMES)
     combined, weights = run(rule, FakeStep(steps))
@@ -72,12 +44,6 @@ def test_a_step(version):
         assert used == pytest.approx(gates, rel=1e-12)
         total = sum(g * v for g, v in zip(gates, flat, strict=True))
         np.testing.assert_allclose(np.concatenate(found[:2]), total, rtol=1e-12, atol=1e-14)
-        assert found[2] == gradients[0][2]
         gated += gates.count(0)
     assert gated > 2
     assert rule.metrics()["norm/primary"] == pytest.approx(np.sqrt(flat[0] @ flat[0]), rel=1e-14)
-
-
-def test_an_unknown_version():
-    with pytest.raises(ValidationError, match="version"):
-        GradientCosineOptions(version="half")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from auxlearn.core.settings import ValidationSource
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
+from tests.helpers import slopes
 from tests.weighting.network import (
     NAMES,
     Network,
@@ -72,16 +73,9 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(mix, kind, warm_up, max_g
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
     assert float(fake.losses["validation"]) == pytest.approx(float(loss.detach()), rel=1e-12)
 
-    numeric = torch.zeros(3, dtype=torch.float64)
-    for index in range(3):
-        size = 1e-5
-        ends = []
-        for sign in (1, -1):
-            moved = chosen.detach().clone()
-            moved[index] += sign * size
-            end = unrolled(network, kind, max_grad_norm, moved, warm_up, mix)
-            ends.append(float(end.detach()))
-        numeric[index] = (ends[0] - ends[1]) / (2 * size)
+    numeric = slopes(
+        lambda moved: unrolled(network, kind, max_grad_norm, moved, warm_up, mix).detach(), chosen
+    )
     torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
 
 

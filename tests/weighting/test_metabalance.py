@@ -45,39 +45,6 @@ def test_the_step_is_that_of_the_released_code(relaxation, beta):
         np.testing.assert_allclose(combined[count - 1][:2], expected, rtol=1e-13, atol=1e-15)
 
 
-def test_heads_take_their_own_gradients():
-    steps = random_gradients(2)
-    combined, _ = run(make(), FakeStep(steps))
-    for found, gradients in zip(combined, steps, strict=True):
-        assert found[2] == gradients[0][2]
-        sums = np.array(gradients[1][3]) + np.array(gradients[2][3])
-        np.testing.assert_allclose(found[3], sums, rtol=1e-15)
-
-
-def test_fully_balanced_gradients_have_the_primary_magnitude():
-    norms = torch.tensor([[3.0, 1.0], [12.0, 0.1], [0.5, 0.0]], dtype=torch.float64)
-    factors, averages = metabalance_factors(norms, torch.zeros_like(norms), 1.0, 0.0)
-    assert torch.equal(averages, norms)
-    expected = torch.tensor([[3.0, 1.0], [3.0, 1.0], [3.0, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(factors * norms, expected, rtol=1e-15, atol=0)
-
-
-def test_without_relaxation_gradients_stay_as_they_are():
-    norms = torch.rand(3, 5, dtype=torch.float64)
-    factors, _ = metabalance_factors(norms, torch.zeros_like(norms), 0.0, 0.9)
-    assert torch.equal(factors, torch.ones(3, 5, dtype=torch.float64))
-
-
-def test_a_constant_scale_of_an_auxiliary_loss_is_undone():
-    """With full relaxation the factor times the gradient does not depend on the loss's scale."""
-    norms = torch.rand(3, 4, dtype=torch.float64) + 0.1
-    scaled = norms * torch.tensor([[1.0], [50.0], [0.01]])
-    zeros = torch.zeros_like(norms)
-    one, _ = metabalance_factors(norms, zeros, 1.0, 0.9)
-    other, _ = metabalance_factors(scaled, zeros, 1.0, 0.9)
-    torch.testing.assert_close(one * norms, other * scaled, rtol=1e-13, atol=0)
-
-
 def test_the_primary_gradient_stays_and_no_zero_is_divided_by():
     norms = torch.zeros(3, 4, dtype=torch.float64)
     norms[1, 1], norms[0, 2] = 2.0, 3.0

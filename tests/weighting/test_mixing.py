@@ -6,7 +6,8 @@ import torch
 from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.fixed import Fixed, FixedOptions
-from auxlearn.weighting.mixing import LossWeighting
+from auxlearn.weighting.mixing import GramWeighting, LossWeighting
+from tests.weighting.fakes import FakeStep, random_gradients, run
 from tests.weighting.network import NAMES, Network, NetworkStep, RecordingStep, adamw, sgd
 
 MIXES = ("gradients", "scaled", "steps")
@@ -32,6 +33,25 @@ def test_every_rule_that_weights_losses_has_the_option():
     for name in weighting:
         assert set(RunConfig(weights={name: {"mix": "steps"}}).weights.options) == {"mix"}
         assert "mix" in rules[name].Options.model_fields
+
+
+#: Rules that combine the gradients of the encoder; other tests leave some of their own behind.
+OF_GRADIENTS = ["metabalance"] + [
+    name
+    for name in WEIGHTINGS.names()
+    if issubclass(cls := WEIGHTINGS.get(name), GramWeighting) and "auxlearn" in cls.__module__
+]
+
+
+@pytest.mark.parametrize("name", OF_GRADIENTS)
+def test_heads_take_their_own_gradients(name):
+    cls, steps = WEIGHTINGS.get(name), random_gradients(2, seed=1)
+    combined, _ = run(cls(cls.Options(), NAMES), FakeStep(steps))
+    for found, given in zip(combined, steps, strict=True):
+        assert found[2] == given[0][2]
+        assert found[3] == pytest.approx(
+            [a + b for a, b in zip(*(one[3] for one in given[1:]), strict=True)]
+        )
 
 
 @pytest.mark.parametrize("mix", MIXES)

@@ -11,7 +11,6 @@ from torchjd.linalg import QuadprogProjector
 
 from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.projection import dual_cone_weights, least_norm_weights
-from tests.weighting.fakes import NAMES, FakeStep, random_gradients, run
 
 CASES = 300
 
@@ -97,15 +96,6 @@ def test_gradients_of_zero_and_nan():
         assert weigh(name, torch.zeros(3, 3).double()).isfinite().all()
         assert weigh(name, rows @ rows.T * torch.nan).isnan().all()
     assert weigh("mgda", rows @ rows.T).tolist() == pytest.approx([1, 0, 0], abs=1e-12)
-
-
-@pytest.mark.parametrize("name", ["upgrad", "dualproj", "mgda"])
-def test_heads_take_their_own_gradients(name):
-    cls, steps = WEIGHTINGS.get(name), random_gradients(2, seed=1)
-    combined, _ = run(cls(cls.Options(), NAMES), FakeStep(steps))
-    for found, given in zip(combined, steps, strict=True):
-        assert found[2] == given[0][2]
-        np.testing.assert_allclose(found[3], np.array(given[1][3]) + np.array(given[2][3]))
 
 
 def test_by_hand():

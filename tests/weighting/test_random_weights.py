@@ -36,7 +36,9 @@ def test_weights_sum_to_one_and_favour_none():
 
 
 def test_weights_follow_from_the_seed_and_the_step():
+    before = torch.random.get_rng_state()
     combined, weights = run(make(), FakeStep(STEPS))
+    assert torch.equal(torch.random.get_rng_state(), before)
     assert run(make(), FakeStep(STEPS)) == (combined, weights)
     assert len({tuple(used) for used in weights}) == len(STEPS)
     other = FakeStep(STEPS)

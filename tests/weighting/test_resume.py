@@ -41,7 +41,6 @@ CASES = [
 
 
 def outcome(name, options, at=None, restore=True):
-    """Parameters and weights after all steps; after ``at`` of them another rule goes on."""
     cls = WEIGHTINGS.get(name)
     fake, rule = RecordingStep(), cls(cls.Options(**options), NAMES)
     for fake.number in range(STEPS):
@@ -61,8 +60,8 @@ def equal(one, other):
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_a_resumed_rule_makes_the_same_steps(name, options):
     undisturbed = outcome(name, options)
-    for at in range(STEPS):
-        assert equal(outcome(name, options, at), undisturbed), f"resumed after {at} steps"
-    forgotten = [outcome(name, options, at, restore=False) for at in range(1, STEPS)]
     stateless = name in STATELESS and not {"scaled", "steps"} & {options.get("mix")}
+    forgotten = [outcome(name, options, at, restore=False) for at in range(1, STEPS, 2)]
     assert all(equal(one, undisturbed) for one in forgotten) == stateless
+    for at in (3,) if stateless else range(STEPS):
+        assert equal(outcome(name, options, at), undisturbed), f"resumed after {at} steps"

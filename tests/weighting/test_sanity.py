@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.tasks.base import AuxiliaryTask, Settings
 from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, tokenized
-from tests.training.harness import Harness
+from tests.training.harness import Given, Harness
 
 STEPS = 60
 WORDS = ("parser", "tagger", "corpus")
@@ -49,17 +49,12 @@ RULES = {
 }
 
 
-class Labels(AuxiliaryTask):
-    """Classify texts under labels of the task's own."""
-
-    def __init__(self, labels):
-        super().__init__(Settings())
-        self.labels = torch.tensor(labels)
-
-    def loss(self, encoder, batch, generator):
-        return torch.nn.functional.cross_entropy(
-            encoder.classify(batch), self.labels[batch.indices]
-        )
+def classifying(labels):
+    """A task that classifies texts under labels of its own."""
+    given = torch.tensor(labels)
+    return Given(
+        lambda encoder, batch, _: cross_entropy(encoder.classify(batch), given[batch.indices])
+    )
 
 
 def final_weights(folder, name, steps=STEPS):
@@ -67,8 +62,8 @@ def final_weights(folder, name, steps=STEPS):
     cls = WEIGHTINGS.get(rule_name)
     shuffled = torch.randperm(len(TEXTS), generator=torch.Generator().manual_seed(1)).tolist()
     tasks = [
-        ("clean", Labels(CLASSES)),
-        ("shuffled", Labels([CLASSES[number] for number in shuffled])),
+        ("clean", classifying(CLASSES)),
+        ("shuffled", classifying([CLASSES[number] for number in shuffled])),
     ]
     harness = Harness(load_encoder(str(folder), LABELS), tasks)
     training_step = harness.training_step

@@ -8,25 +8,20 @@ import torch
 from auxlearn.weighting.gradients import weighted_sum
 from auxlearn.weighting.optimizer_steps import StepDerivative, gram_matrices
 from auxlearn.weighting.unrolling import DifferentiableAdamW, clip
+from tests.helpers import assert_close, generator, slopes
 
 SHAPES = [(3, 4), (5,), (2, 2), (4,)]
 UNUSED = 2  # this parameter never gets a gradient
 
 
-def seeded(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 def parameters(seed=0):
-    generator = seeded(seed)
-    return [
-        torch.randn(s, generator=generator, dtype=torch.float64).requires_grad_() for s in SHAPES
-    ]
+    draws = generator(seed)
+    return [torch.randn(s, generator=draws, dtype=torch.float64).requires_grad_() for s in SHAPES]
 
 
 def gradient(seed, scale=1.0):
-    generator = seeded(seed)
-    found = [torch.randn(s, generator=generator, dtype=torch.float64) * scale for s in SHAPES]
+    draws = generator(seed)
+    found = [torch.randn(s, generator=draws, dtype=torch.float64) * scale for s in SHAPES]
     return [None if index == UNUSED else part for index, part in enumerate(found)]
 
 
@@ -112,7 +107,7 @@ def test_weight_gradients_equal_central_differences(monkeypatch, kind, max_grad_
     monkeypatch.setattr(
         "auxlearn.weighting.optimizer_steps.CHUNK_SIZE", 5
     )  # most tensors have several chunks
-    warm_up, size = 0 if first_step else 4, 1e-4
+    warm_up = 0 if first_step else 4
     weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     gradients, direction = [gradient(50), gradient(51), gradient(52)], gradient(60)
     gradients[1][0] = None  # one objective does not reach every parameter
@@ -125,7 +120,6 @@ def test_weight_gradients_equal_central_differences(monkeypatch, kind, max_grad_
         return params, real
 
     def make_step(given, params, real):
-        """Torch's own update with the weighted gradients."""
         for number, parameter in enumerate(params):
             parts = [
                 w * g[number]
@@ -145,14 +139,7 @@ def test_weight_gradients_equal_central_differences(monkeypatch, kind, max_grad_
     mixed, (gram,) = weighted_sum(gradients, weights), gram_matrices(gradients)
     found, aligned = derivative.weight_gradient(gradients, weights, gram, direction)
 
-    numeric = torch.zeros(3, dtype=torch.float64)
-    for index in range(3):
-        ends = []
-        for shift in (-2, -1, 1, 2):
-            moved = weights.clone()
-            moved[index] += shift * size
-            ends.append(make_step(moved, *ready()))
-        numeric[index] = (ends[0] - 8 * ends[1] + 8 * ends[2] - ends[3]) / (12 * size)
+    numeric = slopes(lambda moved: make_step(moved, *ready()), weights, 1e-4)
     torch.testing.assert_close(found, numeric, rtol=1e-6, atol=1e-9)
 
     flat = [torch.cat([(p * 0 if g is None else g).flatten() for p, g in zip(params, one, strict=True)]) for one in [*gradients, direction]]  # noqa: E501 # fmt: skip
@@ -162,9 +149,7 @@ def test_weight_gradients_equal_central_differences(monkeypatch, kind, max_grad_
     torch.testing.assert_close(aligned, with_direction, rtol=1e-12, atol=1e-12)
     for part, sources in zip(mixed, zip(*gradients, strict=True), strict=True):
         expected = [w * g for w, g in zip(weights, sources, strict=True) if g is not None]
-        assert (part is None) == (not expected)
-        if expected:
-            torch.testing.assert_close(part, sum(expected), rtol=1e-12, atol=1e-15)
+        assert_close([part], [sum(expected) if expected else None], rtol=1e-12, atol=1e-15)
 
 
 def test_a_gradient_of_zero_in_the_first_step_gives_numbers():
@@ -187,8 +172,4 @@ def test_clip_equals_that_of_torch(max_norm):
         parameter.grad = None if grad is None else grad.clone()
     if max_norm:
         torch.nn.utils.clip_grad_norm_(params, max_norm)
-    for parameter, clipped in zip(params, clip(grads, max_norm), strict=True):
-        if clipped is None:
-            assert parameter.grad is None
-        else:
-            torch.testing.assert_close(clipped, parameter.grad, rtol=1e-14, atol=0)
+    assert_close(clip(grads, max_norm), [p.grad for p in params], rtol=1e-14, atol=0)
