@@ -19,13 +19,13 @@ from auxlearn.core.errors import (
     ConfigError,
     Interrupted,
     UserError,
-    did_you_mean,
     first_fault,
     is_out_of_memory,
     named_fault,
     printable,
     shorten,
     shorten_middle,
+    suggestion,
 )
 from auxlearn.core.processes import muted, process_count, process_number, silent
 from auxlearn.core.signals import interruptible
@@ -188,8 +188,7 @@ def _usage_line(error: click.UsageError) -> str:
         message, name = error.format_message().rstrip("."), ""
         message = shorten(" ".join(message.split()), 300)
         message = message[:1].lower() + message[1:]
-    hint = did_you_mean(name, known) if known else ""
-    if hint.startswith("did you mean"):
+    if hint := suggestion(name, known):
         return f"{message}: {hint}"
     path = error.ctx.command_path if error.ctx else "auxlearn"
     return f"{message} (see `{path} --help`)"

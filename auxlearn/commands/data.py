@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import ExampleCommand, label_map, options_of
+from auxlearn.commands.options import ExampleCommand, json_option, label_map, options_of, print_json
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import shorten
 from auxlearn.core.settings import Columns
@@ -41,7 +40,7 @@ def command() -> None:
     help="Count the lengths of texts in tokens of this encoder, not in words, and the texts that "
     "are truncated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole audit as JSON.")
+@json_option("the whole audit")
 def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> None:
     """Count the labels of DATASET, measure its texts and report what would bias results on it.
 
@@ -77,7 +76,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
             "notes": list(found.notes),
             "lengths": {name: asdict(length) for name, length in lengths.items()},
         }
-        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        print_json(content)
         return
     warnings = report.warnings() or ["no problems found"]
     print_results(

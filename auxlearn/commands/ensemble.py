@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, json_option, options_of, print_json
 from auxlearn.comparison.ensemble import ensemble
 from auxlearn.core.arguments import settings_of
 
@@ -21,7 +20,7 @@ from auxlearn.core.arguments import settings_of
     dataset="Another labelled data set, on which the models are run: folder, name of a data-set "
     "card, or Hugging Face hub id.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all scores as JSON.")
+@json_option("all scores")
 def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Average the predictions of the finished runs in the folders RUN.
 
@@ -40,7 +39,7 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """
     found = ensemble(*runs, **given)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        print_json(found.to_dict())
         return
 
     from auxlearn.core.metric_names import TITLES

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, label_map, options_of
+from auxlearn.commands.options import (
+    PATH,
+    ExampleCommand,
+    json_option,
+    label_map,
+    options_of,
+    print_json,
+)
 from auxlearn.core.arguments import settings_of
 from auxlearn.evaluation.finished import evaluate
 from auxlearn.results.folder import load_run
@@ -30,7 +36,7 @@ from auxlearn.results.folder import load_run
     labels="Label of the data sets that a class of the run stands for; repeatable, also for one "
     "class. By default those of the run.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
+@json_option("all results")
 def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Evaluate the finished run in folder RUN on a split of one or several data sets.
 
@@ -57,7 +63,7 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
         given["labels"] = label_map(given["labels"], load_run(run).dataset.label_names)
     found = evaluate(run, list(datasets), **given)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        print_json(found.to_dict())
         return
     lines = example_sentences(found)
     lines += [f"{name} has no train split to look for these texts in" for name in found.no_train]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of, run_config
+from auxlearn.commands.options import (
+    PATH,
+    ExampleCommand,
+    json_option,
+    options_of,
+    print_json,
+    run_config,
+)
 from auxlearn.core.config import RunConfig
 from auxlearn.core.settings import Columns
 
@@ -63,7 +69,7 @@ RANKED = 5
     metavar="FOLDER",
     help="Folder for plots (PNG and SVG) and tables (JSON and CSV).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
+@json_option("all results")
 @options_of(RunConfig, *SETTINGS, negatable=True)
 def command(
     arguments: tuple[str, ...],
@@ -113,7 +119,7 @@ def command(
         plots = [*plot_heat_map(report, output), *plot_groups(report, output)]
         written = [output / "masks.json", output / "groups.csv", *plots]
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        print_json(report.to_dict())
         return
     out = console.output()
     console.print_results(*_tables(report))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import os
 import types
 import typing
@@ -28,7 +29,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import expand, path_problem
 from auxlearn.core.registry import CHOSEN_BY, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
@@ -157,6 +158,16 @@ class RunCommand(ExampleCommand):
         if option.name in _FIRST or option.name not in RunConfig.model_fields:
             return "Options"
         return f"Further options, {section_of(str(option.name)).lower()}"
+
+
+def json_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option for output that programs read, by :func:`print_json`."""
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
+
+
+def print_json(content: Any) -> None:
+    """Print results as indented JSON."""
+    click.echo(json.dumps(content, indent=2, ensure_ascii=False))
 
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.
@@ -348,8 +359,8 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
                 f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
                 f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}{near}"
             )
-        hint = did_you_mean(flag, [*RUN_FLAGS, "--config", *owners])
-        near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
+        known_flags = [*RUN_FLAGS, "--config", *owners]
+        near = suggestion(flag, known_flags) or "see `auxlearn train --help`"
         raise ConfigError(f"unknown option '{flag}': {near}")
     return who[0]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand
+from auxlearn.commands.options import PATH, ExampleCommand, json_option, print_json
 
 if TYPE_CHECKING:
     from auxlearn.mask_analysis.perturbations import Diversity, Outcomes
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="Folder for statistics and texts as JSON, and all substituted tokens as CSV.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
+@json_option("all results")
 def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     """Show the tokens that Mask-tuning substituted in the training texts of the finished run RUN.
 
@@ -49,7 +48,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
 
     report = perturbations(run, texts=texts, output=output)
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        print_json(report.to_dict())
         return
     console.print_results(
         _statistics_table(report.statistics), "", _outcomes_table(report.examples), *report.notes

@@ -20,7 +20,9 @@ from auxlearn.sweeps.view import duration
 @click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
 @click.argument("file", type=PATH)
 @click.option(
-    "--dry-run", is_flag=True, help="Show the trials and their estimated time; train nothing."
+    "--dry-run",
+    is_flag=True,
+    help="Show the trials, and how long finished ones of their kind took; train nothing.",
 )
 @options_of(
     settings_of(sweep),
@@ -41,7 +43,7 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
     is 1 if a trial has failed; the other trials are run nevertheless.
 
     Examples:
-        # Trials of a sweep file and an estimate of their time; nothing is trained
+        # Trials of a sweep file, and how long those of their kind have taken; nothing is trained
         auxlearn sweep sweep.yaml --dry-run
         # Two trials at a time on this machine
         auxlearn sweep sweep.yaml --jobs 2
@@ -55,7 +57,8 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
     announce_plugins(_plugins_of(plan), str(file), console.ConsoleReporter().message)
     if dry_run:
         check_engine(given.get("executor", "local"), **given)
-        _dry_run(plan, folder, validate(settings_of(sweep), {"source": plan, **given}, "sweep"))
+        settings = validate(settings_of(sweep), {"source": plan, **given}, "sweep")
+        _dry_run(plan, folder, settings.jobs or 1)
         return
     results = sweep(plan, output=folder.path, **given)
     if with_report:
@@ -80,56 +83,38 @@ def _plugins_of(plan: SweepFile) -> list[str]:
     return list(found)
 
 
-def _dry_run(plan: SweepFile, folder: SweepFolder, settings: Any) -> None:
-    from auxlearn.results import console
+def _dry_run(plan: SweepFile, folder: SweepFolder, jobs: int) -> None:
+    from auxlearn.results.console import print_results
     from auxlearn.results.tables import Grid
-    from auxlearn.sweeps.estimate import estimate_trials
-    from auxlearn.sweeps.execute import trial_state
-    from auxlearn.sweeps.executors.local import default_threads
+    from auxlearn.sweeps.execute import known_durations, trial_state
     from auxlearn.sweeps.plan import number_of_trials, rounds
     from auxlearn.training.inputs import InputReader
 
-    jobs = settings.jobs or 1
     trials = next(rounds(plan, lambda trials: None))
     total = number_of_trials(plan)
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
-    axes = [axis for axis in plan.axes if trials and axis in trials[0].cell]
+    seconds = known_durations(folder, trials)
     rows = [
-        [*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]]
+        [
+            *(*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]),
+            f"about {duration(seconds[trial.digest])}" if trial.digest in seconds else "",
+        ]
         for trial in trials
     ]
+    axes = trials[0].cell if trials else ()
     done = list(states.values()).count("finished")
-    console.print_results(
-        Grid.of([*axes, "seed", "trial", "state"], rows),
+    print_results(
+        Grid.of([*axes, "seed", "trial", "state", "takes"], rows),
         f"{total} trials, {done} of them finished",
     )
     if plan.search:
-        console.print_results(
-            f"the search suggests further trials from the results of these {len(trials)}"
-        )
-    known: list[float] = []
-    reporter = console.ConsoleReporter()
-    threads = settings.threads or default_threads(jobs)
-    estimates = estimate_trials(trials, folder, settings.cache_dir, threads)
-    while True:
-        with reporter.waiting("timing some steps of the next kind of trial"):
-            members, estimate = next(estimates, ([], None))
-        if estimate is None:
-            break
-        kind = ", ".join(members[0].cell.values()) or plan.name
-        if estimate.seconds is None:
-            console.print_results(f"no estimate for '{kind}': {estimate.source}")
-            continue
-        left = [trial for trial in members if states[trial.digest] != "finished"]
-        known += [estimate.seconds] * len(left)
-        each = f"{len(members)} trials, each" if len(members) > 1 else "1 trial,"
-        console.print_results(f"{kind}: {each} about {duration(estimate.seconds)}")
-    if known:
-        mean = sum(known) / len(known)
-        console.print_results(
-            f"about {duration((total - done) * mean / jobs)} with --jobs {jobs}: less if trials "
-            "stop early, more if other work shares the cores"
+        print_results(f"the search suggests further trials from the results of these {len(trials)}")
+    left = [seconds[one] for one, state in states.items() if state != "finished" and one in seconds]
+    if left:
+        print_results(
+            f"about {duration((total - done) * sum(left) / len(left) / jobs)} with --jobs {jobs}, "
+            "by what finished trials have taken"
         )
 
 

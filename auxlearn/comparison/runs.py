@@ -302,17 +302,14 @@ def _trials_of(
 ) -> Iterator[NamedRun]:
     """Yield the trials of a sweep as its folder is now, finished or not."""
     expected = Expected(sweep)
-    planned = folder.load_plan()
-    trials = folder.load_results() if planned is None else planned  # old versions wrote no plan
+    trials = folder.load_plan()
     loaded = {trial.digest: _load(folder, trial.digest) for trial in trials}
 
     def dev(digest: str) -> Mapping[str, float] | None:
         results = loaded[digest][0]
         return None if results is None else set_metrics(results, "dev")
 
-    chosen = {one.digest for one in trials if one.chosen}
-    if planned is not None:
-        chosen = chosen_trials(sweep, planned, dev)
+    chosen = chosen_trials(sweep, trials, dev)
     for trial in trials:
         if set(sweep.axes) - set(trial.cell):
             raise SweepError(

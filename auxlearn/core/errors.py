@@ -156,31 +156,42 @@ class Interrupted(UserError):
     """The user interrupted a run; the message says how to resume it."""
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Suggest the known names of these initials, or the one most similar; "" if none is.
+
+    >>> suggestion("--lr", ["--loss", "--learning-rate"])
+    "did you mean '--learning-rate'?"
+    >>> suggestion("--lr", ["--l3mask-reverse", "--learning-rate"])
+    "did you mean '--l3mask-reverse' or '--learning-rate'?"
+    """
+    bare, word = {_bare(one): one for one in sorted(set(known))}, _bare(name)
+    near = [one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word]
+    near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
+    return f"did you mean {' or '.join(repr(bare[one]) for one in near[:3])}?" if near else ""
+
+
+def _bare(name: str) -> str:
+    """Return what a name is compared by: dashes and capitals are no likeness."""
+    return name.lower().lstrip("-")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the known names of these initials, or the one most similar to a misspelt one.
+    """Return a :func:`suggestion`, or else the names that are known.
 
     >>> did_you_mean("l3msk", ["l3mask", "random_mlm"])
     "did you mean 'l3mask'?"
-    >>> did_you_mean("--lr", ["--loss", "--learning-rate"])
-    "did you mean '--learning-rate'?"
-    >>> did_you_mean("--lr", ["--l3mask-reverse", "--learning-rate"])
-    "did you mean '--l3mask-reverse' or '--learning-rate'?"
     >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
     'known: l3mask, random_mlm'
     >>> did_you_mean("rate", [f"key_{number}" for number in range(90)] + ["learning_rate"])
     'the most similar of 91: learning_rate, key_9, key_8'
     """
     choices = sorted(set(known))
-    bare = {choice.lower().lstrip("-"): choice for choice in choices}  # dashes are no likeness
-    word = name.lower().lstrip("-")
-    near = [one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word]
-    near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {' or '.join(repr(bare[one]) for one in near[:3])}?"
+    if found := suggestion(name, choices):
+        return found
     if len(choices) > MOST_LISTED:
-        similar = difflib.get_close_matches(word, bare, n=3, cutoff=0)
-        listed = ", ".join(bare[one] for one in similar)
-        return f"the most similar of {len(choices)}: {listed}"
+        bare = {_bare(choice): choice for choice in choices}
+        similar = difflib.get_close_matches(_bare(name), bare, n=3, cutoff=0)
+        return f"the most similar of {len(choices)}: {', '.join(bare[one] for one in similar)}"
     return "known: " + (", ".join(choices) or "none")
 
 

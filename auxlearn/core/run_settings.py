@@ -5,10 +5,9 @@ Settings of the optimizer have the names that they have in transformers' ``Train
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -27,12 +26,10 @@ from auxlearn.core.settings import (
     WindowPooling,
     setting,
 )
-from auxlearn.core.validation import Described, Settings
+from auxlearn.core.validation import Described, OneOrMany, Settings, one_or_many
 
 #: Tasks, sets, plug-in files or trackers of a run.
 MOST_ENTRIES = 100
-
-_SINGLE = (str, dict, os.PathLike)
 
 
 class _Source(Described):
@@ -71,7 +68,9 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
     """Windows of a text that are read at most, from its beginning (with --text-window windows);
     they bound time and memory."""
 
-    ood: tuple[OODSource, ...] = setting((), "setting", max_length=MOST_ENTRIES)
+    ood: Annotated[tuple[OODSource, ...], OneOrMany] = setting(
+        (), "setting", max_length=MOST_ENTRIES
+    )
     """Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable."""
 
     perturbed_text: Literal["none", "add", "replace"] = "none"
@@ -142,7 +141,9 @@ class ObjectiveSettings(Described):
     loss: PluginChoice = Field(PluginChoice(name="cross_entropy"), validate_default=True)
     """Loss of the primary task. `auxlearn list losses` lists them."""
 
-    plugins: tuple[PathText, ...] = setting((), "record", max_length=MOST_ENTRIES)
+    plugins: Annotated[tuple[PathText, ...], OneOrMany] = setting(
+        (), "record", max_length=MOST_ENTRIES
+    )
     """Python file that registers tasks, losses or weightings; repeatable."""
 
 
@@ -246,7 +247,9 @@ class MachineSettings(Described):
     cache_dir: PathText | None = setting(None, "record")
     """Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn."""
 
-    report_to: tuple[str, ...] = setting((), "record", max_length=MOST_ENTRIES)
+    report_to: Annotated[tuple[str, ...], OneOrMany] = setting(
+        (), "record", max_length=MOST_ENTRIES
+    )
     """Experiment tracker to report to as well: tensorboard, wandb, mlflow or a plug-in;
     repeatable."""
 
@@ -288,13 +291,9 @@ class RunSettings(
     @field_validator("aux", mode="before")
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
-        if value is None:
-            return ()
-        if isinstance(value, str):
-            return (value,)
         if isinstance(value, dict):
             return tuple({name: options} for name, options in value.items())
-        return value
+        return one_or_many(value)
 
     @field_validator("freeze")
     @classmethod
@@ -309,11 +308,6 @@ class RunSettings(
         if choice.title:
             raise ValueError(f"only auxiliary tasks have names of their own: write {choice.name}")
         return choice
-
-    @field_validator("ood", "plugins", "report_to", mode="before")
-    @classmethod
-    def _one_or_many_sets(cls, value: Any) -> Any:
-        return () if value is None else (value,) if isinstance(value, _SINGLE) else value
 
     @field_validator("ood")
     @classmethod

@@ -12,9 +12,16 @@ import typing
 from collections.abc import Iterable
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
-from auxlearn.core.errors import ConfigError, describe, did_you_mean, shorten
+from auxlearn.core.errors import ConfigError, describe, did_you_mean, shorten, suggestion
 
 #: Faults of a configuration that are listed; the others are counted.
 FAULTS = 5
@@ -70,6 +77,17 @@ def _types_in(annotation: Any) -> set[Any]:
     """Return the classes that an annotation is composed of."""
     inner = typing.get_args(annotation)
     return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
+
+
+def one_or_many(value: Any) -> Any:
+    """Return what stands alone, in place of a list, as a list of one; null as an empty one."""
+    return () if value is None else (value,) if isinstance(value, _ONE) else value
+
+
+_ONE = (str, dict, os.PathLike)
+
+#: Marks a field whose list may be written as its only entry.
+OneOrMany = BeforeValidator(one_or_many)
 
 
 def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
@@ -140,10 +158,9 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
     for fault in faults[:FAULTS]:
         key = shorten(".".join(str(part) for part in fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            hint = did_you_mean(shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"]))
-            if lines and not hint.startswith("did you mean"):
-                hint = "no such setting"  # the known ones are listed once
-            lines.append(f"{where}: unknown key '{key}': {hint}")
+            hint = (did_you_mean, suggestion)[bool(lines)]  # the known ones are listed once
+            said = hint(shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"]))
+            lines.append(f"{where}: unknown key '{key}': {said or 'no such setting'}")
         else:
             message = _message(fault)
             given = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, shorten, some_of
+from auxlearn.core.errors import DataError, describe, is_blank, shorten, some_of, suggestion
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
@@ -273,11 +273,11 @@ def _is_empty(value: Any) -> bool:
 
 def _no_column(table: Table, name: str, role: str) -> str:
     option = f"--{role.replace('_', '-')}-column"
-    hint = did_you_mean(shorten(name), map(shorten, table.columns))
-    suggestion = f"; {hint}" if hint.startswith("did you mean") else ""
+    hint = suggestion(shorten(name), map(shorten, table.columns))
+    near = f"; {hint}" if hint else ""
     return (
         f"{table.where} has no {role.replace('_', ' ')} column '{shorten(name)}': its columns are "
-        f"{some_of(table.columns)}{suggestion} (another column is named with {option})"
+        f"{some_of(table.columns)}{near} (another column is named with {option})"
     )
 
 

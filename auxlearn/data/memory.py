@@ -21,6 +21,7 @@ from auxlearn.core.errors import (
     did_you_mean,
     shorten,
     some_of,
+    suggestion,
     text_of,
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_text
@@ -62,10 +63,10 @@ def read_memory(
         raise DataError(f"the name of the data set: {problem}")
     tables, notes = _splits(data, columns, split_column)
     if "train" not in tables:
-        hint = did_you_mean("train", tables)
-        hint = f"; {hint}" if hint.startswith("did you mean") else ""
+        hint = suggestion("train", tables)
         shown = some_of(tables) or "splits that were left out"
-        raise DataError(f"{WHERE}: there is no train split, only {shown}{hint}")
+        near = f"; {hint}" if hint else ""
+        raise DataError(f"{WHERE}: there is no train split, only {shown}{near}")
     raw, left_out = parse_splits(
         ((split, tables[split]) for split in in_reading_order(tables)), columns
     )
@@ -196,8 +197,7 @@ def _misspelt(splits: Mapping[str, Split]) -> Iterator[str]:
     """Yield a note for each split whose name resembles that of a missing dev or test split."""
     for wanted in CORE_SPLITS:
         others = [name for name in splits if name not in CORE_SPLITS]
-        hint = did_you_mean(wanted, others)
-        if wanted not in splits and hint.startswith("did you mean"):
+        if wanted not in splits and (hint := suggestion(wanted, others)):
             yield f"there is no split '{wanted}': {hint} It is a further evaluation set"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,15 @@ def pool_windows(values: Tensor, batch: Batch, pooling: WindowPooling) -> Tensor
     """Pool values of rows, ``(batch, ...)``, over the windows of each text: ``(texts, ...)``."""
     if batch.windows is None:
         return values
-    counts = batch.windows.tolist()
-    if pooling == "max":
-        return torch.stack([rows.amax(0) for rows in values.split(counts)])
-    return torch.stack([rows.mean(0) for rows in values.split(counts)])
+    pool = torch.amax if pooling == "max" else torch.mean
+    return torch.stack([pool(rows, 0) for rows in values.split(batch.windows.tolist())])
+
+
+def copy_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    """Copy values into parameters and buffers in place, by name."""
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(given[name])
 
 
 @contextmanager
@@ -105,10 +110,7 @@ class SharedEncoder(nn.Module):
         language_model.tie_weights()
 
     def require_language_model(self, name: str) -> None:
-        """Check that the masked-language-model head was pretrained.
-
-        Args:
-            name: Who needs it.
+        """Check, for who needs it, that the masked-language-model head was pretrained.
 
         Raises:
             EncoderError: It is newly initialised.
@@ -293,17 +295,11 @@ class SharedEncoder(nn.Module):
             floats = (upcast(one) if one.is_floating_point() else one for one in inputs)
             return self.heads[key](*floats)
 
-    def forward(self, compute: str | Callable[..., Any], *arguments: Any) -> Any:
-        """Call a method by name, or a function of this encoder.
+    def forward(self, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function whose first argument is the encoder, such as one of its methods.
 
         Functional copies of a module (as made by ``higher``) can only be used through ``forward``.
-
-        Args:
-            compute: Name of a method, or a function whose first argument is the encoder.
-            arguments: Further arguments.
         """
-        if isinstance(compute, str):
-            return getattr(self, compute)(*arguments)
         return compute(self, *arguments)
 
     @contextmanager
@@ -385,9 +381,7 @@ class SharedEncoder(nn.Module):
         own = self.tensors()
         if own.keys() != tensors.keys():
             raise ValueError(f"other tensors than this encoder's: {own.keys() ^ tensors.keys()}")
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
+        copy_tensors(own, tensors)
 
     def language_model_fingerprint(self) -> str:
         """Return a hash of everything that token predictions depend on.
@@ -428,11 +422,8 @@ class SharedEncoder(nn.Module):
     def save(self, folder: Path, max_length: int, windowing: Windowing = HEAD) -> None:
         """Save the classifier and its tokenizer as a standard transformers folder.
 
-        Args:
-            folder: The folder, created if it does not exist.
-            max_length: Maximum length of the tokenizer, used when it truncates.
-            windowing: How longer texts are read. What is not the default becomes entries of
-                ``config.json``, which no other program knows.
+        ``max_length`` is that of the tokenizer, used when it truncates. How longer texts are read,
+        if not as usual, becomes entries of ``config.json``, which no other program knows.
         """
         config = self.classifier.config
         entries = windowing.model_dump(exclude_defaults=not windowing.in_windows)
@@ -468,21 +459,15 @@ class SharedEncoder(nn.Module):
         own = self.language_model_head()
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in tensors.items()}:
             raise EncoderError("the masked-language-model head is of another encoder: train again")
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(tensors[name])
+        copy_tensors(own, tensors)
         self.new_language_model_head = False
 
     def save_heads(self, folder: Path) -> None:
-        """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``.
+        """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``, into a folder.
 
         The masked-language-model head, unless it is newly initialised and untrained, is beside
-        them.
-        ``head.load_state_dict(safetensors.torch.load_file(path))`` loads one into a module as its
-        factory returns it.
-
-        Args:
-            folder: An existing folder.
+        them. ``head.load_state_dict(safetensors.torch.load_file(path))`` loads one into a module as
+        its factory returns it.
         """
         for key, head in self.heads.items():
             path = folder / f"{key}.safetensors"

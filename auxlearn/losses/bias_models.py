@@ -26,7 +26,7 @@ from auxlearn.core.progress import ProgressBar
 from auxlearn.data.batches import BatchStream, collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
-from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.shared import SharedEncoder, copy_tensors
 
 #: ``fit(fold, train, held)`` fits a model on the examples ``train`` and returns the class
 #: probabilities of the examples ``held``, ``(len(held), classes)``.
@@ -165,9 +165,7 @@ def restored(encoder: SharedEncoder) -> Iterator[None]:
     try:
         yield
     finally:
-        with torch.no_grad():
-            for name, value in encoder.classifier.state_dict().items():
-                value.copy_(before[name])
+        copy_tensors(encoder.classifier.state_dict(), before)
         for parameter in encoder.classifier.parameters():
             parameter.grad = None
         encoder.train(training)

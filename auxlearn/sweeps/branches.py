@@ -105,20 +105,6 @@ def best_of(gains: Gains, evidence: float) -> Weights | None:
     return max(found, key=lambda weights: found[weights].loss.mean) if found else None
 
 
-def first_branch(config: RunConfig) -> RunConfig:
-    """Return the resolved configuration of the first branch; of the run itself without branches."""
-    rule = build_weighting(config).branches
-    if rule is None:
-        return config
-    return branch_config(config, rule, alone(0, rule.shares[0], len(config.aux)), config.output)
-
-
-def most_branches(config: RunConfig) -> int:
-    """Return how many branches a resolved configuration has at most; 1 without a comparison."""
-    tasks = len(config.aux) if build_weighting(config).branches is not None else 0
-    return 1 + 2 * tasks + (tasks > 1)
-
-
 def branch_config(
     config: RunConfig, rule: Branches, weights: Weights, output: str | None
 ) -> RunConfig:
@@ -205,8 +191,9 @@ class _Training:
     def run(self) -> RunResults:
         """Train the branches round by round, take the best, and write the results of the run."""
         with ExitStack() as stack:
-            shown = _BranchReporter(self.reporter, most_branches(self.config), stack)
-            rounds = search(len(self.tasks), self.rule)
+            count = len(self.tasks)
+            shown = _BranchReporter(self.reporter, 1 + 2 * count + (count > 1), stack)
+            rounds = search(count, self.rule)
             branches = next(rounds)
             while True:
                 self._train_all(branches, shown)

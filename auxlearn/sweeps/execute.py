@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from statistics import fmean
 
 from auxlearn.core.cache import check_cache_folder
 from auxlearn.core.errors import Interrupted, RunInUse
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
+from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, Executor, Job, Outcome, run_jobs
 from auxlearn.sweeps.plan import (
@@ -49,6 +52,23 @@ def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
     if compare_inputs(folder, trial, reader).changed:
         return "changed"
     return "finished" if finished else ""
+
+
+def known_durations(folder: SweepFolder, trials: Sequence[Trial]) -> dict[str, float]:
+    """Return the mean seconds of the finished trials that differ from a trial in seed, fold and
+    learning rate only, by the digests of those trials that have such ones.
+    """
+    kinds: dict[str, list[str]] = {}
+    for trial in trials:
+        content = trial.config.model_dump(mode="json", exclude={"seed", "fold", "learning_rate"})
+        kinds.setdefault(json.dumps(content), []).append(trial.digest)
+    found: dict[str, float] = {}
+    for digests in kinds.values():
+        runs = [run for digest in digests if (run := folder.run(digest)).finished]
+        if runs:
+            seconds = fmean(sum(RunResults.load(run.path).seconds.values()) for run in runs)
+            found |= dict.fromkeys(digests, seconds)
+    return found
 
 
 def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:

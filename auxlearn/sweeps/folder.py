@@ -71,13 +71,6 @@ class _Plan:
     trials: list[_Planned]
 
 
-@dataclass
-class _Results:
-    """What ``results.json`` holds that is read again."""
-
-    trials: list[TrialRecord]
-
-
 class SweepFolder:
     """Access to the files of a sweep."""
 
@@ -221,12 +214,12 @@ class SweepFolder:
         with self._writing():
             write_checked_json(self.path / PLAN, {"trials": content})
 
-    def load_plan(self) -> list[TrialRecord] | None:
-        """Read the trials of ``plan.json``; ``None`` if there is none."""
+    def load_plan(self) -> list[TrialRecord]:
+        """Read the trials of ``plan.json``."""
         try:
             plan = read_record(_Plan, self.path / PLAN, SweepError, _RUN_AGAIN)
         except FileNotFoundError:
-            return None
+            raise SweepError(f"{self.path} holds no {PLAN}: {_RUN_AGAIN}") from None
         axes = SETTING_AXES
         return [
             TrialRecord(
@@ -234,15 +227,6 @@ class SweepFolder:
             )
             for one in plan.trials
         ]
-
-    def load_results(self) -> list[TrialRecord]:
-        """Read the trials of ``results.json``."""
-        try:
-            return read_record(_Results, self.path / RESULTS, SweepError, _RUN_AGAIN).trials
-        except FileNotFoundError:
-            raise SweepError(
-                f"{self.path} holds no {RESULTS}: run `auxlearn sweep` to its end first"
-            ) from None
 
 
 def set_metrics(results: RunResults, name: str) -> dict[str, float]:

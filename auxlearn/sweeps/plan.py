@@ -215,11 +215,8 @@ def _fill_in_labels(value: Any, labels: Mapping[str, str]) -> Any:
 
 
 def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    for axis, value in rule.items():
-        wanted = value if isinstance(value, list) else [value]
-        if labels.get(axis) not in [label(item) for item in wanted]:
-            return False
-    return True
+    wanted = {axis: value if isinstance(value, list) else [value] for axis, value in rule.items()}
+    return all(labels.get(axis) in [*map(label, values)] for axis, values in wanted.items())
 
 
 class Expected:
@@ -337,6 +334,7 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
     if search is None:
         yield plan_trials(sweep, cells)
         return
+    failed = library("optuna", "a search", "search").trial.TrialState.FAIL
     studies = [_study(search, cell) for cell in cells]
     known: set[str] = set()
     kinds: FoundKinds = {}
@@ -356,7 +354,7 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
         yield new
         for study, point, trials in asked:
             value = score(trials)
-            _tell(study, point, value)
+            study.tell(point, value, failed if value is None else None)
 
 
 def number_of_trials(sweep: SweepFile) -> int:
@@ -366,14 +364,12 @@ def number_of_trials(sweep: SweepFile) -> int:
 
 
 def _study(search: Search, cell: Cell) -> optuna.Study:
-    found = library("optuna", "a search", "search")
-    found.logging.set_verbosity(found.logging.ERROR)
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     seed = derive_seed(search.seed, "search", *cell.labels.values()) % 2**32
-    samplers = {"random": found.samplers.RandomSampler, "tpe": found.samplers.TPESampler}
-    study: optuna.Study = found.create_study(
-        direction="maximize", sampler=samplers[search.sampler](seed=seed)
-    )
-    return study
+    samplers = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
+    return optuna.create_study(direction="maximize", sampler=samplers[search.sampler](seed=seed))
 
 
 def _suggest(point: optuna.Trial, key: str, values: Range | list[Any]) -> Any:
@@ -383,12 +379,3 @@ def _suggest(point: optuna.Trial, key: str, values: Range | list[Any]) -> Any:
     if isinstance(values.low, int) and isinstance(values.high, int):
         return point.suggest_int(key, values.low, values.high, log=values.log)
     return point.suggest_float(key, values.low, values.high, log=values.log)
-
-
-def _tell(study: optuna.Study, point: optuna.Trial, value: float | None) -> None:
-    import optuna
-
-    if value is None:
-        study.tell(point, state=optuna.trial.TrialState.FAIL)
-    else:
-        study.tell(point, value)

@@ -225,14 +225,16 @@ def _plain(value: Any, where: str) -> Any:
     if where.count(".") + where.count("[") > DEEPEST:
         raise ConfigError(f"{shorten(where)}: more than {DEEPEST} levels of lists and mappings")
     in_place = where.rpartition(".")[2].partition("[")[0] == "dataset"
-    if (in_place or not isinstance(value, Mapping | list | tuple)) and _is_filled_table(value):
+    a_list = isinstance(value, list | tuple)
+    table = is_table(value) and not (a_list and not value)
+    if table and (in_place or not (a_list or isinstance(value, Mapping))):
         raise DataError(
             f"{where}: a data set in memory can be the 'dataset' of 'base' only: save it as a "
             "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
         )
     if isinstance(value, Mapping):
         return {key: _plain(one, f"{where}.{shorten(text_of(key))}") for key, one in value.items()}
-    if isinstance(value, list | tuple):
+    if a_list:
         return [_plain(one, f"{where}[{number}]") for number, one in enumerate(value)]
     if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy
         return value.tolist()
@@ -240,10 +242,6 @@ def _plain(value: Any, where: str) -> Any:
         f"{where}: {describe(value)} ({type(value).__name__}) cannot stand in a sweep: give a "
         "text, a number, a list or a mapping"
     )
-
-
-def _is_filled_table(value: Any) -> bool:
-    return is_table(value) and not (isinstance(value, list | tuple) and not value)
 
 
 @checked

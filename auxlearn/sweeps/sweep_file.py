@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, did_you_mean, shorten
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import LONGEST_NAME
 from auxlearn.core.settings import Metric
 from auxlearn.core.validation import Settings, validate
@@ -278,6 +278,5 @@ def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator
         elif key in ("output", "cache_dir"):
             yield f"{where}: '{key}' is not part of a sweep file: give it on the command line"
         elif key not in RunConfig.model_fields and not PLUGIN_OPTION.fullmatch(key):
-            hint = did_you_mean(key, RunConfig.model_fields)
-            near = hint if hint.startswith("did you mean") else "see `auxlearn train --help`"
+            near = suggestion(key, RunConfig.model_fields) or "see `auxlearn train --help`"
             yield f"{where}: unknown setting '{key}': {near}{advice}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Self
 
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import TASKS, register_task
 from auxlearn.core.settings import PluginChoice
-from auxlearn.core.validation import validate
+from auxlearn.core.validation import OneOrMany, validate
 from auxlearn.data.batches import Batch
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import MaskedLanguageModelling, MaskingOptions
@@ -21,18 +21,12 @@ SHARED = ("probability", "corpus", "schedule")
 
 
 class MixtureOptions(MaskingOptions):
-    strategies: tuple[PluginChoice, ...] = Field(
-        (),
-        description="Names of masking strategies, or mappings of a name to its options.",
+    strategies: Annotated[tuple[PluginChoice, ...], OneOrMany] = Field(
+        (), description="Names of masking strategies, or mappings of a name to its options."
     )
     weights: tuple[float, ...] = Field(
         (), description="Share of the texts that each strategy masks; by default all the same."
     )
-
-    @field_validator("strategies", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str | dict) else value
 
     @model_validator(mode="after")
     def _fit(self) -> Self:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_task
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import OneOrMany, Settings
 from auxlearn.data.batches import Batch, BatchStream, UniformStream, collate, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.device import upcast, upload
@@ -47,22 +47,22 @@ class SpaceOptions(Settings):
     per_step: int = Field(
         3, ge=1, description="Objectives that are sampled in each step; 3 and 6 in the paper."
     )
-    corpus: tuple[str, ...] = Field(
+    corpus: Annotated[tuple[str, ...], OneOrMany] = Field(
         (),
         description="Files of unlabelled texts, each a further value of the axis data beside the "
         "labelled texts.",
     )
-    transform: tuple[Transform, ...] = Field(
+    transform: Annotated[tuple[Transform, ...], OneOrMany] = Field(
         ("none", "mask", "replace", "bert"),
         description="What becomes of the chosen tokens: none: they stay; mask: mask token; "
         "replace: random token; bert: 80% mask token, 10% random token, 10% unchanged.",
     )
-    representation: tuple[Representation, ...] = Field(
+    representation: Annotated[tuple[Representation, ...], OneOrMany] = Field(
         ("bidirectional", "left_to_right", "right_to_left", "random"),
         description="Tokens that each token attends to: all; those on its left or on its right; "
         "those before it in an order drawn for each text.",
     )
-    output: tuple[Output, ...] = Field(
+    output: Annotated[tuple[Output, ...], OneOrMany] = Field(
         ("denoise", "label"),
         description="What is predicted: denoise: the chosen tokens; label: the label of the text; "
         "tf, tf_idf: how frequent the chosen tokens are in their text, how characteristic of it; "
@@ -71,11 +71,6 @@ class SpaceOptions(Settings):
     probability: float = Field(
         0.15, gt=0, le=1, description="Probability of each token to be chosen."
     )
-
-    @field_validator("corpus", "transform", "representation", "output", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
 
 class _Input(NamedTuple):

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
 import torch
 from pydantic import Field, field_validator
@@ -16,7 +16,7 @@ from torch import Tensor
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.registry import register_task
 from auxlearn.core.settings import FurtherSet
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import OneOrMany, Settings
 from auxlearn.data.batches import Batch, MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
@@ -29,7 +29,7 @@ from auxlearn.tasks.base import AuxiliaryTask
 
 
 class SupervisedOptions(Settings):
-    datasets: tuple[FurtherSet, ...] = Field(
+    datasets: Annotated[tuple[FurtherSet, ...], OneOrMany] = Field(
         (),
         description="Data sets to train on: folder, card, hub id, or a mapping with dataset, name, "
         "text_column, text_pair_column and label_column.",
@@ -43,11 +43,6 @@ class SupervisedOptions(Settings):
     batch_size: int | None = Field(
         None, ge=1, description="Examples per batch; by default those of the primary task."
     )
-
-    @field_validator("datasets", mode="before")
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str | dict) else value
 
     @field_validator("datasets")
     @classmethod

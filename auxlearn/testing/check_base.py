@@ -58,9 +58,10 @@ class Checks(ABC):
         self.folder = folder
         self.device = device
 
-    def circumstances(self, **changes: Any) -> Circumstances:
-        """Return what the runs have in common, with changes."""
-        return Circumstances(self.folder / "cache", **changes)
+    def tiny(self, objectives: Objectives | None = None, **changes: Any) -> TinyRun:
+        """Return a run with the plug-in, or some objectives, and changed circumstances."""
+        circumstances = Circumstances(self.folder / "cache", **changes)
+        return TinyRun(objectives or self.objectives(), circumstances)
 
     def check_options(self) -> str:
         """The plug-in is built, and each of its options has a description."""
@@ -85,18 +86,18 @@ class Checks(ABC):
 
     def check_seed(self) -> str:
         """Two runs with one seed are equal in every digit."""
-        first, second = (TinyRun(self.objectives(), self.circumstances(seed=1)) for _ in range(2))
+        first, second = (self.tiny(seed=1) for _ in range(2))
         assert first.train() == second.train(), "two runs with one seed have other losses"
         require_equal(first.tensors(), second.tensors(), "two runs with one seed")
         return f"{STEPS} steps, every digit equal"
 
     def check_checkpoint(self) -> str:
         """Restore a checkpoint into a new run, as a resumed process does."""
-        whole = TinyRun(self.objectives(), self.circumstances())
+        whole = self.tiny()
         whole.train(0, STEPS - 1)
         checkpoint = whole.tensors()
         whole.train(STEPS - 1, STEPS)
-        resumed = TinyRun(self.objectives(), self.circumstances())
+        resumed = self.tiny()
         resumed.load(checkpoint)
         resumed.train(STEPS - 1, STEPS)
         require_equal(whole.tensors(), resumed.tensors(), "a resumed and an uninterrupted run")
@@ -155,15 +156,14 @@ class Checks(ABC):
 
     def check_accumulation(self) -> str:
         """Losses are finite when gradients are accumulated."""
-        run = TinyRun(self.objectives(), self.circumstances(gradient_accumulation_steps=2))
+        run = self.tiny(gradient_accumulation_steps=2)
         require_finite(run.train())
         return "2 micro-batches per step"
 
     def check_device(self) -> str:
         """Without dropout, the losses of some steps are those of the CPU."""
         here, there = (
-            TinyRun(self.objectives(), self.circumstances(dropout=False, device=device)).train()
-            for device in (CPU, self.device)
+            self.tiny(dropout=False, device=device).train() for device in (CPU, self.device)
         )
         for number, (one, other) in enumerate(zip(here, there, strict=True), 1):
             for name, loss in one.items():

@@ -65,7 +65,7 @@ class ObjectiveChecks(Checks):
         return Objectives([("random_mlm", {})], self.choice, weighting)
 
     def run(self, **changes: Any) -> tuple[TinyRun, Objective, Batch]:
-        run = TinyRun(self.objectives(), self.circumstances(**changes))
+        run = self.tiny(**changes)
         name = "primary" if self.registry is LOSSES else next(iter(run.tasks))
         objective = run.loss if self.registry is LOSSES else run.tasks[name]
         return run, objective, run.batch(name)
@@ -148,7 +148,7 @@ class ObjectiveChecks(Checks):
         return f"{finite}, weighted by items as the whole batch"
 
     def check_encoder(self) -> str:
-        prepared = TinyRun(self.objectives(), self.circumstances()).encoder
+        prepared = self.tiny().encoder
         bare, found = untrained_encoder(prepared.kind).tensors(), prepared.tensors()
         changed = [name for name in bare if not torch.equal(bare[name], found[name].cpu())]
         assert not changed, f"prepare changes the encoder: {', '.join(changed[:3])}"
@@ -179,7 +179,7 @@ class ObjectiveChecks(Checks):
     def check_weightings(self) -> str:
         for weighting in WEIGHTING_KINDS:
             try:
-                run = TinyRun(self.objectives(weighting), self.circumstances())
+                run = self.tiny(self.objectives(weighting))
                 require_finite(run.train())
             except Exception as error:
                 raise AssertionError(f"under {weighting[0]}: {first_fault(error)}") from error
@@ -188,7 +188,7 @@ class ObjectiveChecks(Checks):
     def cost(self) -> str:
         """Return the time of a loss and its gradients, over that of one pass of MLM."""
         run, objective, batch = self.run()
-        other = TinyRun(Objectives([("random_mlm", {})]), self.circumstances())
+        other = self.tiny(Objectives([("random_mlm", {})]))
         mlm, its_batch = other.tasks["random_mlm"], other.batch("random_mlm")
         own = _seconds(lambda: _loss(run, objective, batch).backward())
         unit = _seconds(lambda: _loss(other, mlm, its_batch).backward())
@@ -207,7 +207,7 @@ class WeightingChecks(Checks):
         return Objectives([("random_mlm", {}), ("mask_tuning", {})], weighting=self.choice)
 
     def check_weights(self) -> str:
-        run = TinyRun(self.objectives(), self.circumstances())
+        run = self.tiny()
         weights = run.weighting.weights
         assert tuple(weights.shape) == (3,), f"weights have shape {tuple(weights.shape)}, not (3,)"
         assert weights.dtype == torch.float64, f"weights are {weights.dtype}, not float64"
@@ -216,7 +216,7 @@ class WeightingChecks(Checks):
         return f"at first {', '.join(f'{weight:.2f}' for weight in weights.tolist())}"
 
     def check_step(self) -> str:
-        run = TinyRun(self.objectives(), self.circumstances())
+        run = self.tiny()
         before = run.tensors()
         require_finite(run.train())
         after = run.tensors()
@@ -231,7 +231,7 @@ class WeightingChecks(Checks):
         return f"{STEPS} steps of 3 objectives"
 
     def check_single(self) -> str:
-        run = TinyRun(Objectives(weighting=self.choice), self.circumstances())
+        run = self.tiny(Objectives(weighting=self.choice))
         require_finite(run.train())
         return "the primary task alone trains"
 
@@ -249,9 +249,7 @@ class WeightingChecks(Checks):
 
     def _train_a_part(self, **changes: Any) -> int:
         """Return how many tensors a step has left as they were, which all frozen ones are."""
-        run = TinyRun(
-            Objectives([("random_mlm", {})], weighting=self.choice), self.circumstances(**changes)
-        )
+        run = self.tiny(Objectives([("random_mlm", {})], weighting=self.choice), **changes)
         before = {name: p.detach().clone() for name, p in run.encoder.named_parameters()}
         require_finite(run.train(0, 1))
         frozen = {name for name, p in run.encoder.named_parameters() if not p.requires_grad}
@@ -267,8 +265,8 @@ class WeightingChecks(Checks):
 
     def cost(self) -> str:
         """Return the time of an optimizer step over that of ``fixed``."""
-        own = TinyRun(self.objectives(), self.circumstances())
-        fixed = TinyRun(Objectives([("random_mlm", {}), ("mask_tuning", {})]), self.circumstances())
+        own = self.tiny()
+        fixed = self.tiny(Objectives([("random_mlm", {}), ("mask_tuning", {})]))
         times = [_seconds(lambda one=run: one.train(0, 1)) for run in (own, fixed)]  # type: ignore[misc]
         return f"{times[0] / times[1]:.1f} times fixed"
 

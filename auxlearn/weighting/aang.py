@@ -26,9 +26,6 @@ five logits enter it, as in the paper. There, the head of the validation loss is
 examples; here, to validation examples, as in META-TARTAN. The cosine of the space is that of its
 weighted gradient; there, of the sum of the gradients by their numbers of tokens. Gradients are not
 clipped one by one.
-
-Cost: keeps the gradient of each objective of the step, however many the space has; a validation
-batch by micro-batch, and the fit of the head.
 """
 
 from __future__ import annotations

@@ -51,8 +51,6 @@ class DynamicWeightAverage(KeptWeights, LearnedWeighting):
 
     an objective whose loss has decreased less than the others' gets a larger weight.
 
-    Cost: that of fixed weights.
-
     Departure from the paper: a window is a number of optimizer steps; there it is an epoch.
 
     During the first two windows the weights are the initial ones.

@@ -61,14 +61,11 @@ class FAMO(KeptWeights, LearnedWeighting):
     an objective whose loss decreases fast loses weight. ``weight_decay`` is the paper's
     :math:`\gamma`.
 
-    Cost: a second forward pass of every objective. The paper needs no gradients of single
-    objectives; here they are kept, because the weights depend on all losses of the step and only
-    one objective's graph is in memory at a time.
-
     Departures from the authors' code (Cranial-XIX/FAMO, ``famo.py``): the lower bound of the losses
-    is 0; gradients are clipped by the run's ``max_grad_norm``. The second forward pass has the
-    dropout masks and corrupted tokens of the first. The logits are updated at the start of the next
-    step, which saves a synchronisation with the GPU and changes no number.
+    is 0; gradients are clipped by the run's ``max_grad_norm``, and kept by objective, as the
+    weights depend on all losses of the step. The second forward pass has the dropout masks and
+    corrupted tokens of the first. The logits are updated at the start of the next step, which saves
+    a synchronisation with the GPU and changes no number.
 
     A loss of exactly zero, such as one of a batch without a masked token, has no gradient, and its
     logarithm would take the weight of all others: in such a step it has weight zero, and its logit

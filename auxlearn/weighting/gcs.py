@@ -48,9 +48,6 @@ class GradientCosine(GramWeighting):
     :math:`\langle g_0, g_0 + \sum_i w_i g_i \rangle \ge \lVert g_0 \rVert^2`. As in the paper,
     heads are trained on their own losses, ungated.
 
-    Cost: keeps the gradient of each objective; inner products of all pairs, O(objectives^2 x
-    parameters). No state.
-
     Departure from the paper: it has one auxiliary task; here each of several has a gate of its own.
     """
 

@@ -70,8 +70,6 @@ class GradNorm(KeptWeights, LearnedWeighting):
     loss has decreased less than the others', which then gets a larger gradient norm. The exponent
     :math:`\alpha` says how much larger.
 
-    Cost: keeps the gradient of each objective; one norm by objective.
-
     Departure from the paper: the norms are over the whole encoder. The paper uses the last shared
     layer only, to save time; here the gradients of all layers are computed anyway.
     """

@@ -140,10 +140,6 @@ class Meta(LogitWeighting):
     Meta-Learning", https://arxiv.org/abs/1806.04910, and in MAML,
     https://arxiv.org/abs/1703.03400); then the first of them is made.
 
-    Cost: keeps the gradient or step of each objective, the averages of the validation gradient and
-    of each objective's steps (a copy of the parameters each), and makes one backward pass by
-    validation batch when the weights are updated; with ``unroll`` it keeps the graphs of K steps.
-
     The meta-gradient is small and has no fixed scale (it is proportional to the learning rate), so
     the logits are learned by Adam, whose steps do not depend on the scale.
     """

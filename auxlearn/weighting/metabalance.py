@@ -61,8 +61,6 @@ class MetaBalance(KeptWeights):
     This is what the released code does (facebookresearch/MetaBalance, ``metabalance.py``): norms by
     parameter tensor, scaled in both directions.
 
-    Cost: keeps the gradient of each objective; one norm by objective and tensor.
-
     Departures from that code:
 
     * Where it finds a parameter without gradient it skips all further parameters for that

@@ -57,9 +57,6 @@ class NashMTL(GramWeighting):
     (section 3.2; elementwise division), so that each weighted gradient has the same inner product
     with their sum: :math:`\langle \alpha_i g_i, \sum_j \alpha_j g_j \rangle = 1`.
 
-    Cost: keeps the gradient of each objective; inner products of all pairs, O(objectives^2 x
-    parameters). No state.
-
     Departures from the authors' code:
 
     * It approximates the solution by up to 20 convex programmes for the solver ECOS. The solution

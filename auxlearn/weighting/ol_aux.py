@@ -72,8 +72,6 @@ class OLAux(KeptWeights, LearnedWeighting):
     steps, and :math:`\eta` the ``learning_rate``. No validation examples: the primary task's
     training loss decides.
 
-    Cost: keeps the gradient of each objective; one inner product by objective.
-
     Departures from the code of one of the authors (Xingyu-Lin/auxiliary-tasks-rl,
     ``olaux/ddpg.py``, by its own account not the code behind the paper's results):
 

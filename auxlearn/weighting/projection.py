@@ -9,9 +9,6 @@ All three are non-negative least-squares problems in a root of G, which the acti
 Lawson and Hanson 1974, "Solving Least Squares Problems", chapter 23, solves to rounding error. The
 released codes solve them approximately: they add a constant to the diagonal of G, of which the part
 of a short gradient is large, or stop after some steps of the Frank-Wolfe algorithm.
-
-Cost: keep the gradient of each objective; inner products of all pairs, O(objectives^2 x
-parameters), and small problems of the size of G. No state.
 """
 
 from __future__ import annotations

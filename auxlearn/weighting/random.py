@@ -29,9 +29,6 @@ class RandomWeights(KeptWeights, LossWeighting):
     In every step the weights are :math:`w = \mathrm{softmax}(\lambda)` with :math:`\lambda_i`
     sampled from the standard normal distribution, independently of the losses. Together with
     ``equal`` it is the baseline that a learned rule has to beat.
-
-    Cost: that of fixed weights. The random numbers follow from the run's seed and the step's
-    number, so that a resumed run has the same.
     """
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:

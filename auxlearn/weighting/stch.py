@@ -62,9 +62,6 @@ class SmoothTchebycheff(KeptWeights):
     is minimised. This is the paper's scalarization with equal preferences, on the normalised log
     losses of its code for multi-task learning.
 
-    Cost: keeps the gradient of each objective, because the weights depend on all losses of the
-    step.
-
     Departure from the authors' code (Xi-L/STCH, ``LibMTL/weighting/STCH.py``): it warms up for four
     epochs and takes the mean over a fifth; here ``warmup_steps`` and ``window`` are numbers of
     steps.

@@ -15,9 +15,6 @@ softmax is differentiated; :mod:`auxlearn.weighting.meta` has the exact derivati
 
 Departs from the paper in the validation loss of ``tartan``, which is a smooth form of the metric
 that selects the checkpoint (:mod:`auxlearn.evaluation.metrics`); the paper has the cross-entropy.
-
-Cost: keeps the gradient of each objective; a validation batch by micro-batch, and the fit of the
-head.
 """
 
 from __future__ import annotations

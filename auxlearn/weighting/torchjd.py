@@ -9,9 +9,6 @@ maps the losses :math:`L_i` to a scalar, which is differentiated.
 The library is an extra, ``pip install "auxlearn[aggregation]"`` (Quinton and Rey 2024, "Jacobian
 Descent for Multi-Objective Optimization", https://arxiv.org/abs/2406.16232). Where a rule departs
 from its authors' code, the library's documentation says so: https://torchjd.org.
-
-Cost of all rules: keep the gradient of each objective. Of aggregations also inner products of all
-pairs, O(objectives^2 x parameters), and a small problem of the size of G.
 """
 
 from __future__ import annotations

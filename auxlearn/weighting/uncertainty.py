@@ -43,8 +43,6 @@ class Uncertainty(LearnedWeighting):
     weight of loss :math:`L_i` is :math:`e^{-s_i}`; at a constant loss it converges to :math:`1 / (2
     L_i)`.
 
-    Cost: that of fixed weights.
-
     Initial weights are multiplied by the number of objectives, so that equal ones are 1.
     """
 

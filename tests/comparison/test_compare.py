@@ -129,7 +129,7 @@ def test_a_data_set_may_be_called_average(make_sweep):
 def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
     paths = []
-    for number, record in enumerate(folder.load_results()):
+    for number, record in enumerate(folder.load_plan()):
         paths.append(tmp_path / "runs" / str(number))
         shutil.copytree(folder.run(record.digest).path, paths[-1])
     comparison = auxlearn.compare(*paths, names={"single task": "STL"})
@@ -155,7 +155,7 @@ def six(make_sweep, tmp_path):
     """Six runs with the same settings and seeds 0 to 5."""
     folder = make_sweep(lambda trial: {"dev": 30, "test": 20 + trial.seed}, "six", seeds=6)
     paths = []
-    for seed, record in enumerate(folder.load_results()):
+    for seed, record in enumerate(folder.load_plan()):
         paths.append(tmp_path / "six" / f"run-{seed}")
         folder.run(record.digest).path.rename(paths[-1])
     return paths
@@ -280,7 +280,7 @@ def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep
     (folder.path / "plan.json").write_text('{"trials": [{"digest": "../../x"}]}')
     assert "plan.json is damaged" in refused(folder.path)
     (folder.path / "plan.json").unlink()
-    assert "run `auxlearn sweep` to its end first" in refused(folder.path)
+    assert "holds no plan.json: run the same `auxlearn sweep` again" in refused(folder.path)
 
 
 @pytest.mark.parametrize("key", ["cell", "seed"])
@@ -350,7 +350,7 @@ def test_names_may_hold_equals_signs(make_sweep):
 def test_methods_that_applied_no_task_are_named(make_sweep):
     """Their row is that of the single task, which has no weights to be 0."""
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
-    for record in folder.load_results():
+    for record in folder.load_plan():
         path = folder.run(record.digest).path / "results.json"
         content = json.loads(path.read_text())
         content["weights"] = {"primary": 1.0}
@@ -384,7 +384,7 @@ def test_damaged_predictions_are_an_error_of_one_line(make_sweep, damage, messag
 
 def test_runs_evaluated_on_different_examples_are_an_error(make_sweep):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=1)
-    run = folder.run(folder.load_results()[0].digest).path
+    run = folder.run(folder.load_plan()[0].digest).path
     path = run / "predictions" / "test.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[1], lines[0], *lines[2:]]))

@@ -120,7 +120,7 @@ def test_a_single_method_is_not_marked_as_best(make_sweep):
 
 def test_degenerate_runs_are_named(make_sweep):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    digest = next(r.digest for r in folder.load_results() if r.cell["method"] == "RTM")
+    digest = next(r.digest for r in folder.load_plan() if r.cell["method"] == "RTM")
     path = folder.run(digest).path / "results.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "no"}))
     assert "RTM: degenerate for 1 of 2 seeds" in compare(folder.path).to_markdown()

@@ -7,6 +7,7 @@ import torch
 
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.shared import SharedEncoder
 from tests.helpers import LABELS, LINES, snapshot, tokenized
 
 
@@ -80,12 +81,13 @@ def test_evaluating_switches_dropout_off_and_back_on(tiny_bert):
     assert [module.training for module in tiny_bert.modules()] == modes
 
 
-def test_methods_by_name(tiny_bert):
+def test_methods_by_call(tiny_bert):
     batch = batch_of(tiny_bert)
-    assert torch.equal(tiny_bert("classify", batch), tiny_bert.classify(batch))
+    assert torch.equal(tiny_bert(SharedEncoder.classify, batch), tiny_bert.classify(batch))
     positions = batch.maskable
     assert torch.equal(
-        tiny_bert("predict_tokens", batch, positions), tiny_bert.predict_tokens(batch, positions)
+        tiny_bert(SharedEncoder.predict_tokens, batch, positions),
+        tiny_bert.predict_tokens(batch, positions),
     )
 
 

@@ -34,14 +34,12 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
     runs.write_sweep(folder, data)
 
     def run_sweep(sweep, place, executor, **options):
-        records = place.load_results()
         if finished:
-            return records
+            return [place.record(one, True) for one in place.load_plan()]
         for trial in plan_trials(sweep, expand_cells(sweep)):
             (place.run(trial.digest).path / "results.json").unlink()
             place.save_failure(trial, Outcome(trial.digest, "out of memory", "<b>"))
-        place.save_results(sweep, [place.record(one, False) for one in place.load_plan()])
-        return place.load_results()
+        return [place.record(one, False) for one in place.load_plan()]
 
     monkeypatch.setattr("auxlearn.sweeps.execute.run_sweep", run_sweep)
     monkeypatch.setattr("auxlearn.sweeps.executors.LocalExecutor", _NoExecutor)

@@ -257,17 +257,6 @@ def test_a_branch_whose_model_is_gone_is_trained_again(whole, config, evidence, 
     assert again.reproducible() == whole.reproducible() | {"config": again.config}
 
 
-def test_a_dry_run_measures_one_branch_for_all_of_them(config):
-    resolved = config(aux=["random_mlm", "simcse"]).resolved()
-    first = branches.first_branch(resolved)
-    assert [task.name for task in first.aux] == ["random_mlm"]
-    assert first.weights.options == {"alpha": [0.3], "mix": "steps"}
-    assert branches.most_branches(resolved) == 6
-    plain = config(weights="fixed").resolved()
-    assert branches.first_branch(plain) == plain
-    assert branches.most_branches(plain) == 1
-
-
 def test_several_tasks_are_left_out_by_name(config, evidence):
     evidence(random_mlm_03=0.2, random_mlm_05=0.1, simcse_03=-1.0)
     results = train(config(aux=["random_mlm", "simcse"]))

@@ -8,6 +8,7 @@ from torch.func import functional_call
 
 from auxlearn.data.batches import UniformStream, collate
 from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
@@ -77,10 +78,11 @@ def test_the_meta_gradient_of_a_real_encoder(encoder_folder, kind, max_grad_norm
         return functional_call(encoder, substituted, arguments, tie_weights=False)
 
     cross_entropy = torch.nn.functional.cross_entropy
-    losses = [cross_entropy(call(start, "classify", primary), primary.labels)]
+    losses = [cross_entropy(call(start, SharedEncoder.classify, primary), primary.labels)]
     for (_, task), batch in zip(tasks, own, strict=True):
         changed, positions, targets = task.inputs(encoder, batch)
-        losses.append(cross_entropy(call(start, "predict_tokens", changed, positions), targets))
+        logits_of_masked = call(start, SharedEncoder.predict_tokens, changed, positions)
+        losses.append(cross_entropy(logits_of_masked, targets))
     total = (logits.softmax(0) * torch.stack(losses)).sum()
     grads = torch.autograd.grad(
         total, [start[name] for name in names], create_graph=True, allow_unused=True
@@ -103,7 +105,7 @@ def test_the_meta_gradient_of_a_real_encoder(encoder_folder, kind, max_grad_norm
             # the root has no derivative; a number far below every other stands in for the zero.
             square = (0.999 * known["exp_avg_sq"] + 0.001 * g**2) / (1 - 0.999**count) + 1e-60
             updated[name] = p - rate * 0.1 * p - rate * mean / (square.sqrt() + 1e-8)
-    validation = cross_entropy(call(updated, "classify", held_out), held_out.labels)
+    validation = cross_entropy(call(updated, SharedEncoder.classify, held_out), held_out.labels)
     (expected,) = torch.autograd.grad(validation, logits)
 
     for name, p in encoder.named_parameters():
