@@ -131,9 +131,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
         raise
     except click.UsageError as error:
         raise Failure(_usage_line(error)) from None
-    except (click.ClickException, click.exceptions.Exit, click.Abort):
-        raise
-    except SystemExit:
+    except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
         raise
     except BaseException as error:  # libraries in other languages have some that are no Exception
         if isinstance(error, OSError) and error.errno == errno.EPIPE:

@@ -26,7 +26,7 @@ from auxlearn.core.registry import LOSSES
 from auxlearn.core.settings import encoder_source
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
-from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.shared import SharedEncoder
@@ -203,7 +203,7 @@ def texts_of(
     Of pairs the first text is taken alone: what scores raw texts takes no pairs.
     """
     split = replace(load_dataset(dataset).splits["train"], text_pairs=None)
-    texts = tokenize_split(encoder.tokenizer, split, max_length, TensorCache())
+    texts = Tokenization(encoder.tokenizer, max_length).tokenize_split(split, TensorCache())
     # Some data sets are sorted by class.
     rows = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:count]
     return texts.select(rows), [split.texts[row] for row in rows.tolist()]
@@ -223,7 +223,7 @@ def long_texts_of(
             words += split.texts[row].split()
         raw.append(" ".join(words))
     joined = Split("train", tuple(raw), None, split.label_names)
-    return tokenize_split(encoder.tokenizer, joined, length, TensorCache()), raw
+    return Tokenization(encoder.tokenizer, length).tokenize_split(joined, TensorCache()), raw
 
 
 def contest(

@@ -21,7 +21,7 @@ from torch import Tensor
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.progress import Reporter
 from auxlearn.data.batches import Batch, collate
-from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 
 LINES = (
@@ -321,11 +321,8 @@ def tokenized(
     pairs: Sequence[str] | None = None,
     max_length: int = 128,
 ) -> TokenizedTexts:
-    return TokenizedTexts(
-        **tokenize(encoder.tokenizer, texts, pairs, max_length),
-        pad_id=encoder.tokenizer.pad_token_id,
-        labels=None if labels is None else torch.tensor(labels),
-    )
+    found = None if labels is None else torch.tensor(labels)
+    return Tokenization(encoder.tokenizer, max_length).tokenize(texts, pairs, labels=found)
 
 
 def ragged(lengths: Sequence[int], labels: Sequence[int] | None = None) -> TokenizedTexts:

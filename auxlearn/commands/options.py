@@ -41,9 +41,6 @@ from auxlearn.core.yaml_files import parse_yaml
 class PathType(click.Path):
     """A path on the command line."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path in full; an empty one would be the working folder."""
         if problem := path_problem(os.fspath(value)):
@@ -52,7 +49,7 @@ class PathType(click.Path):
         return expand(path)
 
 
-PATH = PathType()
+PATH = PathType(path_type=Path)
 
 
 class Example(NamedTuple):

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 @click.command(cls=ExampleCommand)
 @click.argument("run", type=PATH)
 @click.option(
-    "--texts",
-    type=click.IntRange(0),
-    default=5,
-    show_default=True,
-    help="Number of texts to show.",
+    "--texts", type=click.IntRange(0), default=5, show_default=True, help="Number of texts to show."
 )
 @click.option(
     "--output",
@@ -69,14 +65,7 @@ def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
 
     heads = ["examples, all epochs", "examples", "same", "POS kept once", "another", "unknown"]
     rows = [
-        [
-            encoder,
-            str(one.examples),
-            f"{one.same:.1%}",
-            "-" if one.plausible is None else f"{one.plausible:.1%}",
-            f"{one.other:.1%}",
-            f"{one.unknown:.1%}",
-        ]
+        [encoder, str(one.examples), *_percent(one.same, one.plausible, one.other, one.unknown)]
         for encoder, one in whole.items()
     ]
     return Grid.of(heads, rows)
@@ -88,14 +77,13 @@ def _statistics_table(statistics: Sequence[tuple[int, str, Diversity]]) -> Any:
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]
     rows = [
         [
-            f"{epoch}, {encoder}",
-            str(one.masked),
-            f"{one.same:.1%}",
-            f"{one.other:.1%}",
-            f"{one.unknown:.1%}",
-            f"{one.changed_texts:.1%}",
-            "-" if one.pos_agreement is None else f"{one.pos_agreement:.1%}",
+            *(f"{epoch}, {encoder}", str(one.masked)),
+            *_percent(one.same, one.other, one.unknown, one.changed_texts, one.pos_agreement),
         ]
         for epoch, encoder, one in statistics
     ]
     return Grid.of(heads, rows)
+
+
+def _percent(*shares: float | None) -> list[str]:
+    return ["-" if share is None else f"{share:.1%}" for share in shares]

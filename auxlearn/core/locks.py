@@ -55,24 +55,24 @@ class Lock:
 
     def _try(self) -> bool:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-        handle = os.open(self.path, flags, 0o666)
+        self._handle = handle = os.open(self.path, flags, 0o666)
+        locked = False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._handle = handle
-            if self.in_place:  # else it was deleted or moved after it had been opened
-                self._sign()
-                return True
+            locked = self.in_place  # else it was deleted or moved after it had been opened
         except BlockingIOError:
             pass
         except OSError as error:
-            os.close(handle)
-            self._handle = None
             if error.errno in _UNSUPPORTED:
                 raise OSError(error.errno, "its file system has no locks") from None
             raise
-        os.close(handle)
-        self._handle = None
-        return False
+        finally:
+            if not locked:
+                os.close(handle)
+                self._handle = None
+        if locked:
+            self._sign()
+        return locked
 
     def _sign(self) -> None:
         """Write into the file who holds the lock; it holds as well if that cannot be written."""

@@ -83,14 +83,17 @@ def labels_as_texts(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {
-        _label_text(name): tuple(
-            map(_label_text, labels if isinstance(labels, list | tuple) else (labels,))
+        label_text(name): tuple(
+            map(label_text, labels if isinstance(labels, list | tuple) else (labels,))
         )
         for name, labels in value.items()
     }
 
 
-def _label_text(value: Any) -> Any:
+def label_text(value: Any) -> Any:
+    """Return the name of a label: its digits, "true", "false", or a text without space around it;
+    other values as they are.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):

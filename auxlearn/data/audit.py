@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import some_of
-from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
 
 if TYPE_CHECKING:
     from auxlearn.core.cache import TensorCache
-    from auxlearn.data.tokens import TokenizedTexts
+    from auxlearn.data.tokens import Tokenization, TokenizedTexts
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ def _counts(tokenizer: Any, split: Split) -> list[int]:
 
 
 def whole_lengths(
-    tokenizer: Any, split: Split, texts: TokenizedTexts, max_length: int, cache: TensorCache
+    tokenization: Tokenization, split: Split, texts: TokenizedTexts, cache: TensorCache
 ) -> np.ndarray:
     """Return the number of tokens of each text before it was cut, ``(texts,)``."""
     import torch
@@ -172,8 +171,8 @@ def whole_lengths(
     from auxlearn.core.cache import content_key
     from auxlearn.data.tokens import tokenizer_settings
 
-    lengths = texts.lengths.numpy().copy()
-    rows = np.flatnonzero(lengths >= max_length)
+    tokenizer, lengths = tokenization.tokenizer, texts.lengths.numpy().copy()
+    rows = np.flatnonzero(lengths >= tokenization.max_length)
     if len(rows):
         longest = split.select(rows.tolist())
         key = content_key(
@@ -184,11 +183,12 @@ def whole_lengths(
     return lengths
 
 
-def describe_lengths(whole: np.ndarray, max_length: int, windowing: Windowing, special: int) -> str:
+def describe_lengths(whole: np.ndarray, tokenization: Tokenization) -> str:
     """Return the numbers of tokens of texts, and how much of them is kept, as a sentence."""
+    max_length, windowing = tokenization.max_length, tokenization.windowing
     most, how = max_length, "cut"
     if windowing.in_windows:
-        most += (windowing.max_windows - 1) * (max_length - special - windowing.window_stride)
+        most += (windowing.max_windows - 1) * (tokenization.room - windowing.window_stride)
         how = f"read in at most {windowing.max_windows} windows"
     kept = np.minimum(whole, most).sum() / whole.sum()
     cut = int((whole > max_length).sum())

@@ -59,13 +59,15 @@ class Batch:
     def __len__(self) -> int:
         return len(self.input_ids)
 
-    def part(self, start: int, stop: int) -> Batch:
-        """Return the texts ``start`` to ``stop``, padded to the longest of their rows."""
-        texts = rows = slice(start, stop)
+    def part(self, texts: slice | Tensor) -> Batch:
+        """Return some texts, in a slice or where a tensor is true, padded to their longest row."""
+        rows = texts
         if self.windows is not None:
-            ends = [0, *self.windows.cumsum(0).tolist()]
-            rows = slice(ends[start], ends[min(stop, len(self.windows))])
-        longest = int(self.attention_mask[rows].sum(1).max())
+            kept = torch.zeros(len(self.windows), dtype=torch.bool)
+            kept[texts] = True
+            rows = kept.repeat_interleave(self.windows)
+        lengths = self.attention_mask[rows].sum(1)
+        longest = int(lengths.max()) if len(lengths) else 0
 
         def chosen(name: str, value: Tensor) -> Tensor:
             of_texts = name in ("indices", "labels", "windows")

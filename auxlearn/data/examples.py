@@ -24,14 +24,7 @@ from auxlearn.data.tables import (
     text_lines,
 )
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import (
-    CLASSIFICATION,
-    find_kind,
-    heads_of,
-    kind_of,
-    named,
-    require,
-)
+from auxlearn.kinds.choose import CLASSIFICATION, find_kind, heads_of, kind_of, named, require
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"

@@ -16,13 +16,7 @@ from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
 from auxlearn.core.files import name_problem
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
-from auxlearn.data.examples import (
-    RawExamples,
-    assemble,
-    parse_examples,
-    parse_splits,
-    to_split,
-)
+from auxlearn.data.examples import RawExamples, assemble, parse_examples, parse_splits, to_split
 from auxlearn.data.tables import READ_FORMATS, read_table
 
 

@@ -17,6 +17,9 @@ from auxlearn.core.settings import USUAL, Columns, Fold
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.data.dataset import Split, TextDataset, split_name
+from auxlearn.data.folders import data_files, read_evaluation_split, read_folder
+from auxlearn.data.memory import in_memory, read_memory, read_memory_split
+from auxlearn.data.splits import hold_out, take_fold
 
 DEV_SHARE = 0.1
 """Share held out as dev if a data set has no dev split."""
@@ -29,7 +32,6 @@ HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
 
 def dataset_names() -> dict[str, str]:
     """Return the title, one line, of each data set that has a short name."""
-
     return {**BUILT_IN, **{name: find_card(name).title for name in card_names()}}
 
 
@@ -68,15 +70,11 @@ def load_dataset(
     Raises:
         DataError: ``spec`` matches nothing, or the data set cannot be read.
     """
-    from auxlearn.data.memory import in_memory, read_memory
-
     if in_memory(spec):
         return with_dev(read_memory(spec, columns), seed, fold=fold)
     spec = os.fspath(spec)
     folder = user_path(spec, DataError)
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
-        from auxlearn.data.folders import read_folder
-
         return with_dev(read_folder(folder, columns), seed, fold=fold)
     if spec in BUILT_IN:
         from auxlearn.data.pydocs.build import load_pydocs
@@ -114,9 +112,6 @@ def load_evaluated(
     dataset: Any, split: str, columns: Columns = USUAL, *, split_column: str | None = None
 ) -> tuple[Split, Split | None]:
     """Load a labelled split to evaluate on, and the train split of its set if there is one."""
-    from auxlearn.data.folders import data_files, read_evaluation_split
-    from auxlearn.data.memory import in_memory, read_memory_split
-
     if in_memory(dataset):
         return read_memory_split(dataset, split, columns, split_column)
     folder = user_path(dataset, DataError)
@@ -147,10 +142,7 @@ def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None)
         card.label_names,
     )
     dataset = replace(
-        dataset,
-        name=card.name,
-        metric=card.metric,
-        notes=(*dataset.notes, *card.warnings),
+        dataset, name=card.name, metric=card.metric, notes=(*dataset.notes, *card.warnings)
     )
     if card.hub.dev_from == "test":
         # The test split must not depend on the seed of a run.
@@ -162,8 +154,6 @@ def with_dev(
     dataset: TextDataset, seed: int, source: str = "train", fold: str | None = None
 ) -> TextDataset:
     """Hold out a dev split if there is none, and note this; note a missing test split as well."""
-    from auxlearn.data.splits import hold_out, take_fold
-
     if fold is not None:
         dataset, source = take_fold(dataset, fold), "train"
     splits, notes = dict(dataset.splits), list(dataset.notes)

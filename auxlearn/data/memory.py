@@ -28,12 +28,7 @@ from auxlearn.core.files import name_problem, replaced_folder, write_text
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
-from auxlearn.data.examples import (
-    assemble,
-    parse_examples,
-    parse_splits,
-    to_split,
-)
+from auxlearn.data.examples import assemble, parse_examples, parse_splits, to_split
 from auxlearn.data.folders import in_reading_order
 from auxlearn.data.tables import HALF_A_PAIR, check_columns, is_encodable
 
@@ -52,11 +47,7 @@ def in_memory(data: Any) -> bool:
 
 
 def read_memory(
-    data: Any,
-    columns: Columns = USUAL,
-    *,
-    name: str | None = None,
-    split_column: str | None = None,
+    data: Any, columns: Columns = USUAL, *, name: str | None = None, split_column: str | None = None
 ) -> TextDataset:
     """Read a labelled data set."""
     if name is not None and (problem := name_problem(name)):

@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 
-from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import CHUNK_TEXTS, HEAD, TokenizedTexts, encodings
+from auxlearn.data.tokens import CHUNK_TEXTS, Tokenization, TokenizedTexts
 
 #: Returns the part of speech of each word of a text.
 Tagger = Callable[[list[str]], list[str]]
@@ -124,12 +123,7 @@ TAGGERS: dict[str, Callable[[], Tagger]] = {
 
 
 def token_tags(
-    split: Split,
-    texts: TokenizedTexts,
-    tokenizer: Any,
-    max_length: int,
-    tagger: Tagger,
-    windowing: Windowing = HEAD,
+    split: Split, texts: TokenizedTexts, tokenization: Tokenization, tagger: Tagger
 ) -> list[str | None] | None:
     """Return the part of speech of each token: that of the word that it begins in."""
     tags: list[str | None] = []
@@ -137,8 +131,7 @@ def token_tags(
     for start in range(0, len(split), CHUNK_TEXTS):
         part = slice(start, start + CHUNK_TEXTS)
         pairs = None if split.text_pairs is None else list(split.text_pairs[part])
-        encoded = encodings(tokenizer, list(split.texts[part]), pairs, max_length, windowing)
-        for number, encoding, kept in encoded:
+        for number, encoding, kept in tokenization.encodings(list(split.texts[part]), pairs):
             sources = [split.texts[start + number]]
             if pairs is not None:
                 sources.append(pairs[number])

@@ -182,32 +182,194 @@ def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
     )
 
 
-def tokenize(
-    tokenizer: Any,
-    texts: Sequence[str],
-    text_pairs: Sequence[str] | None,
-    max_length: int,
-    advance: Callable[[int], None] = lambda count: None,
-    windowing: Windowing = HEAD,
-) -> dict[str, Tensor]:
-    """Tokenise texts in rows of at most ``max_length`` tokens, of a pair the longer text cut first.
+@dataclass(frozen=True)
+class Tokenization:
+    """How texts become tokens: by which tokenizer, in rows of how many, and what of long texts.
 
     ``[MASK]`` or ``[SEP]`` in a text is ordinary text (``split_special_tokens``; a SentencePiece
     vocabulary that lists them still finds them). An unknown word is never maskable, because nothing
-    can be learned from predicting it.
+    can be learned from predicting it. Of a pair the longer text is cut first.
     """
-    chunks = []
-    for start, end in _chunks(texts, text_pairs):
-        pairs = None if text_pairs is None else list(text_pairs[start:end])
-        chunk = list(texts[start:end])
-        chunks.append(_tokenize_chunk(tokenizer, chunk, pairs, max_length, windowing))
-        advance(end - start)
-    arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    lengths = arrays.pop("lengths")
-    ends, rows = offsets_of(lengths), arrays.pop("rows")
-    if not windowing.in_windows:
-        return {**arrays, "offsets": ends}
-    return {**arrays, "offsets": ends[offsets_of(rows)], "windows": ends}
+
+    tokenizer: Any
+    max_length: int  # tokens of a row, special ones included
+    windowing: Windowing = HEAD
+
+    def tokenize_split(
+        self, split: Split, cache: TensorCache, progress: ProgressBar = no_progress_bar
+    ) -> TokenizedTexts:
+        """Tokenise a split, or read the tokens of the same texts from the cache."""
+        if self.windowing.in_windows:
+            require(split.kind, "windows of long texts")
+        key = content_key(
+            *("tokens", FORMAT, tokenizer_settings(self.tokenizer), self.max_length),
+            *(split.texts, split.text_pairs, *self.windowing.tokens_key),
+        )
+
+        def compute() -> dict[str, Tensor]:
+            show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
+            with show(f"tokenising {split.name}", len(split)) as advance:
+                return self.arrays(split.texts, split.text_pairs, advance)
+
+        tokenized = TokenizedTexts(
+            **cache.get(key, compute),
+            pad_id=self.tokenizer.pad_token_id,
+            **self._targets(split, cache),
+        )
+        check_every_text_has_tokens(tokenized, split)
+        return tokenized
+
+    def tokenize(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, **more: Any
+    ) -> TokenizedTexts:
+        """Tokenise texts; ``more`` are further fields of the result."""
+        arrays = self.arrays(texts, pairs)
+        return TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id, **more)
+
+    def arrays(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> dict[str, Tensor]:
+        """Return the arrays of tokenised texts, by the names that they have there."""
+        chunks = []
+        for start, end in _chunks(texts, pairs):
+            others = None if pairs is None else list(pairs[start:end])
+            chunks.append(self._chunk(list(texts[start:end]), others))
+            advance(end - start)
+        arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        lengths = arrays.pop("lengths")
+        ends, rows = offsets_of(lengths), arrays.pop("rows")
+        if not self.windowing.in_windows:
+            return {**arrays, "offsets": ends}
+        return {**arrays, "offsets": ends[offsets_of(rows)], "windows": ends}
+
+    def _chunk(self, texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+        input_ids: list[int] = []
+        types: list[int] = []
+        words: list[int] = []
+        lengths: list[int] = []
+        rows = [0] * len(texts)
+        has_types = "token_type_ids" in self.tokenizer.model_input_names
+        for text, encoding, kept in self.encodings(texts, pairs):
+            rows[text] += 1
+            ids, word_ids, sequences = encoding.ids, encoding.word_ids, encoding.sequence_ids
+            input_ids += (ids[place] for place in kept)
+            lengths.append(len(kept))
+            if has_types:
+                type_ids = encoding.type_ids
+                types += (type_ids[place] for place in kept)
+            last_of_first = max(
+                (w for w, s in zip(word_ids, sequences, strict=True) if s == 0), default=-1
+            )
+            numbers = [
+                -1 if word is None else word + (last_of_first + 1 if sequence == 1 else 0)
+                for word, sequence in zip(word_ids, sequences, strict=True)
+            ]
+            words += (numbers[place] for place in kept)
+        flat = torch.tensor(input_ids, dtype=torch.int32)
+        numbered = torch.tensor(words, dtype=torch.int32)
+        special = torch.tensor(self.tokenizer.all_special_ids, dtype=torch.int32)
+        arrays = {
+            "input_ids": flat,
+            "words": numbered,
+            "maskable": (numbered >= 0) & ~torch.isin(flat, special),  # special: unknown words too
+            "lengths": torch.tensor(lengths, dtype=torch.int64),
+            "rows": torch.tensor(rows, dtype=torch.int64),
+        }
+        if has_types:
+            arrays["token_type_ids"] = torch.tensor(types, dtype=torch.int8)
+        return arrays
+
+    def encodings(
+        self, texts: list[str], pairs: list[str] | None = None
+    ) -> Iterator[tuple[int, Any, Sequence[int]]]:
+        """Yield the encodings of each text: its number, an encoding, the positions kept."""
+        tokenizer, max_length, windowing = self.tokenizer, self.max_length, self.windowing
+        if pairs is not None or windowing.text_window == "head":
+            cut = tokenizer(texts, pairs, truncation=True, max_length=max_length)
+            for number, encoding in enumerate(cut.encodings):
+                yield number, encoding, range(len(encoding))
+        elif windowing.in_windows:
+            rows = tokenizer(
+                texts,
+                truncation=True,
+                max_length=max_length,
+                stride=windowing.window_stride,
+                return_overflowing_tokens=True,
+            )
+            owners = rows["overflow_to_sample_mapping"] if texts else []
+            for number, of_text in groupby(zip(owners, rows.encodings, strict=True), itemgetter(0)):
+                for _, encoding in islice(of_text, windowing.max_windows):
+                    yield number, encoding, range(len(encoding))
+        else:
+            whole = tokenizer(texts, truncation=False, verbose=False)
+            for number, encoding in enumerate(whole.encodings):
+                yield number, encoding, _head_and_tail(encoding, max_length)
+
+    @property
+    def room(self) -> int:
+        """Tokens of a row without the special ones of a single text."""
+        return self.max_length - int(self.tokenizer.num_special_tokens_to_add(pair=False))
+
+    def check_stride(self) -> None:
+        """Check that windows move on by at least a token."""
+        room, stride = self.room, self.windowing.window_stride
+        if stride >= room:
+            raise ConfigError(
+                f"window_stride: windows of {self.max_length} tokens have room for {room} of a "
+                f"text, so that neighbours share {room - 1} at most, not {stride}: lower "
+                "--window-stride or raise --max-length"
+            )
+
+    def _targets(self, split: Split, cache: TensorCache) -> dict[str, Tensor]:
+        """Return what the texts of a split are to be labelled with, each or its words."""
+        targets = None
+        if split.labels is not None:
+            targets = split.kind.targets(split.labels, len(split.label_names))
+        if not split.kind.per_token:
+            return {} if targets is None else {"labels": targets}
+        key = content_key(
+            *("word starts", FORMAT, tokenizer_settings(self.tokenizer), self.max_length),
+            *(split.texts, *(self.windowing.tokens_key or ("head",))),
+        )
+        found = cache.get(key, lambda: {"starts": self.word_starts(split.texts)})
+        if targets is None:
+            return found
+        return found | {"tags": tags_of(found["starts"], split.texts, targets)}
+
+    def word_starts(self, texts: Sequence[str]) -> Tensor:
+        """Return the number of the word that begins at each token, ``(tokens,)``; -1 elsewhere.
+
+        Words are counted over all texts, and divided by single spaces. Some tokenizers count the
+        space before a word to it. A word in two windows begins in the one whose nearer end is
+        farther away.
+        """
+        starts: list[int] = []
+        before = 0
+        for begin, end in _chunks(texts, None):
+            chunk = list(texts[begin:end])
+            words = [text.split(" ") for text in chunk]
+            for number, of_text in groupby(self.encodings(chunk), itemgetter(0)):
+                word_at: list[int] = []
+                for index, word in enumerate(words[number]):
+                    word_at += [index] * len(word) + [-1]
+                best: dict[int, tuple[int, int]] = {}  # context and place of each word
+                for _, encoding, kept in of_text:
+                    seen: set[int] = {-1}
+                    for place in kept:
+                        first, last = encoding.offsets[place]
+                        owner = next((w for w in word_at[first:last] if w >= 0), -1)
+                        context = min(place, len(encoding) - 1 - place)
+                        if owner not in seen and context > best.get(owner, (-1, 0))[0]:
+                            best[owner] = context, len(starts)
+                        starts.append(-1)
+                        seen.add(owner)
+                for owner, (_, place) in best.items():
+                    starts[place] = before + owner
+                before += len(words[number])
+        return torch.tensor(starts, dtype=torch.int64)
 
 
 def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[tuple[int, int]]:
@@ -222,91 +384,6 @@ def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[
     yield start, len(texts)
 
 
-def _tokenize_chunk(
-    tokenizer: Any,
-    texts: list[str],
-    text_pairs: list[str] | None,
-    max_length: int,
-    windowing: Windowing,
-) -> dict[str, Tensor]:
-    input_ids: list[int] = []
-    types: list[int] = []
-    words: list[int] = []
-    lengths: list[int] = []
-    rows = [0] * len(texts)
-    has_types = "token_type_ids" in tokenizer.model_input_names
-    for text, encoding, kept in encodings(tokenizer, texts, text_pairs, max_length, windowing):
-        rows[text] += 1
-        ids, word_ids, sequences = encoding.ids, encoding.word_ids, encoding.sequence_ids
-        input_ids += (ids[place] for place in kept)
-        lengths.append(len(kept))
-        if has_types:
-            type_ids = encoding.type_ids
-            types += (type_ids[place] for place in kept)
-        last_of_first = max(
-            (w for w, s in zip(word_ids, sequences, strict=True) if s == 0), default=-1
-        )
-        numbers = [
-            -1 if word is None else word + (last_of_first + 1 if sequence == 1 else 0)
-            for word, sequence in zip(word_ids, sequences, strict=True)
-        ]
-        words += (numbers[place] for place in kept)
-    flat = torch.tensor(input_ids, dtype=torch.int32)
-    numbered = torch.tensor(words, dtype=torch.int32)
-    special = torch.tensor(tokenizer.all_special_ids, dtype=torch.int32)  # unknown token included
-    arrays = {
-        "input_ids": flat,
-        "words": numbered,
-        "maskable": (numbered >= 0) & ~torch.isin(flat, special),
-        "lengths": torch.tensor(lengths, dtype=torch.int64),
-        "rows": torch.tensor(rows, dtype=torch.int64),
-    }
-    if has_types:
-        arrays["token_type_ids"] = torch.tensor(types, dtype=torch.int8)
-    return arrays
-
-
-def encodings(
-    tokenizer: Any,
-    texts: list[str],
-    text_pairs: list[str] | None,
-    max_length: int,
-    windowing: Windowing,
-) -> Iterator[tuple[int, Any, Sequence[int]]]:
-    """Yield the encodings of each text: its number, an encoding, the positions that are kept."""
-    if text_pairs is not None or windowing.text_window == "head":
-        cut = tokenizer(texts, text_pairs, truncation=True, max_length=max_length)
-        for number, encoding in enumerate(cut.encodings):
-            yield number, encoding, range(len(encoding))
-    elif windowing.in_windows:
-        rows = tokenizer(
-            texts,
-            truncation=True,
-            max_length=max_length,
-            stride=windowing.window_stride,
-            return_overflowing_tokens=True,
-        )
-        owners = rows["overflow_to_sample_mapping"] if texts else []
-        for number, of_text in groupby(zip(owners, rows.encodings, strict=True), itemgetter(0)):
-            for _, encoding in islice(of_text, windowing.max_windows):
-                yield number, encoding, range(len(encoding))
-    else:
-        whole = tokenizer(texts, truncation=False, verbose=False)
-        for number, encoding in enumerate(whole.encodings):
-            yield number, encoding, _head_and_tail(encoding, max_length)
-
-
-def check_stride(tokenizer: Any, max_length: int, windowing: Windowing) -> None:
-    """Check that windows move on by at least a token."""
-    room = max_length - tokenizer.num_special_tokens_to_add(pair=False)
-    if windowing.window_stride >= room:
-        raise ConfigError(
-            f"window_stride: windows of {max_length} tokens have room for {room} of a text, so "
-            f"that neighbours share {room - 1} at most, not {windowing.window_stride}: lower "
-            "--window-stride or raise --max-length"
-        )
-
-
 def _head_and_tail(encoding: Any, max_length: int) -> Sequence[int]:
     """Return the positions that are kept: of the text from both ends, and all special tokens."""
     if len(encoding) <= max_length:
@@ -317,99 +394,6 @@ def _head_and_tail(encoding: Any, max_length: int) -> Sequence[int]:
     head = max(1, round(room * HEAD_SHARE))
     left_out = set(text[head : len(text) - (room - head)])
     return [place for place in range(len(sequences)) if place not in left_out]
-
-
-def tokenize_split(
-    tokenizer: Any,
-    split: Split,
-    max_length: int,
-    cache: TensorCache,
-    progress: ProgressBar = no_progress_bar,
-    windowing: Windowing = HEAD,
-) -> TokenizedTexts:
-    """Tokenise a split, or read the tokens of the same texts from the cache."""
-    if windowing.in_windows:
-        require(split.kind, "windows of long texts")
-    key = content_key(
-        "tokens",
-        FORMAT,
-        tokenizer_settings(tokenizer),
-        max_length,
-        split.texts,
-        split.text_pairs,
-        *windowing.tokens_key,
-    )
-
-    def compute() -> dict[str, Tensor]:
-        show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
-        with show(f"tokenising {split.name}", len(split)) as advance:
-            return tokenize(
-                tokenizer, split.texts, split.text_pairs, max_length, advance, windowing
-            )
-
-    tokenized = TokenizedTexts(
-        **cache.get(key, compute),
-        pad_id=tokenizer.pad_token_id,
-        **_targets(tokenizer, split, max_length, cache, windowing),
-    )
-    check_every_text_has_tokens(tokenized, split)
-    return tokenized
-
-
-def _targets(
-    tokenizer: Any, split: Split, max_length: int, cache: TensorCache, windowing: Windowing
-) -> dict[str, Tensor]:
-    """Return what the texts of a split are to be labelled with, each or its words."""
-    targets = None
-    if split.labels is not None:
-        targets = split.kind.targets(split.labels, len(split.label_names))
-    if not split.kind.per_token:
-        return {} if targets is None else {"labels": targets}
-    key = content_key(
-        *("word starts", FORMAT, tokenizer_settings(tokenizer), max_length, split.texts),
-        *(windowing.tokens_key or ("head",)),
-    )
-    found = cache.get(
-        key, lambda: {"starts": word_starts(tokenizer, split.texts, max_length, windowing)}
-    )
-    if targets is None:
-        return found
-    return found | {"tags": tags_of(found["starts"], split.texts, targets)}
-
-
-def word_starts(
-    tokenizer: Any, texts: Sequence[str], max_length: int, windowing: Windowing = HEAD
-) -> Tensor:
-    """Return the number of the word that begins at each token, ``(tokens,)``; -1 elsewhere.
-
-    Words are counted over all texts, and divided by single spaces. Some tokenizers count the space
-    before a word to it. A word in two windows begins in the one whose nearer end is farther away.
-    """
-    starts: list[int] = []
-    before = 0
-    for begin, end in _chunks(texts, None):
-        chunk = list(texts[begin:end])
-        words = [text.split(" ") for text in chunk]
-        found = encodings(tokenizer, chunk, None, max_length, windowing)
-        for number, of_text in groupby(found, itemgetter(0)):
-            word_at: list[int] = []
-            for index, word in enumerate(words[number]):
-                word_at += [index] * len(word) + [-1]
-            best: dict[int, tuple[int, int]] = {}  # context and place of each word
-            for _, encoding, kept in of_text:
-                seen: set[int] = {-1}
-                for place in kept:
-                    first, last = encoding.offsets[place]
-                    owner = next((w for w in word_at[first:last] if w >= 0), -1)
-                    context = min(place, len(encoding) - 1 - place)
-                    if owner not in seen and context > best.get(owner, (-1, 0))[0]:
-                        best[owner] = context, len(starts)
-                    starts.append(-1)
-                    seen.add(owner)
-            for owner, (_, place) in best.items():
-                starts[place] = before + owner
-            before += len(words[number])
-    return torch.tensor(starts, dtype=torch.int64)
 
 
 def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:

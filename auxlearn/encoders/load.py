@@ -34,10 +34,7 @@ from auxlearn.kinds.choose import CLASSIFICATION, KINDS
 
 
 def keep_classes(
-    classifier: Any,
-    names: Mapping[int, str],
-    label_names: Sequence[str],
-    info: Mapping[str, Any],
+    classifier: Any, names: Mapping[int, str], label_names: Sequence[str], info: Mapping[str, Any]
 ) -> bool | None:
     """Keep the output layer of a classifier if it is for the same labels; else re-initialise it."""
     name, layer = _output_layer(classifier)
@@ -84,9 +81,7 @@ def load_encoder(
     """Load a pretrained encoder with both heads, in evaluation mode; a head that the checkpoint
     does not have, or that was trained for other labels, is newly initialised from the seed.
     """
-    source = encoder_source(name)
-    _check_source(name, source)
-    with quiet_transformers(), _loading(name, source):
+    with _loading(name) as source:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         if getattr(config, "auto_map", None):
             raise checks.code_of_its_own(f"'{name}'")
@@ -166,17 +161,13 @@ def _model_of(kind: Kind, config: Any) -> Any:
 
 def find_snapshot(name: str) -> Path:
     """Return the folder of the local cache from which an encoder of the hub would be loaded now."""
-    source = encoder_source(name)
-    _check_source(name, source)
-    with quiet_transformers(), _loading(name, source):
+    with _loading(name) as source:
         return Path(str(cached_file(source, "config.json"))).parent
 
 
 def load_tokenizer(name: str, max_length: int = 0) -> Any:
     """Load the tokenizer of an encoder that has positions for texts of ``max_length`` tokens."""
-    source = encoder_source(name)
-    _check_source(name, source)
-    with quiet_transformers(), _loading(name, source):
+    with _loading(name) as source:
         tokenizer = AutoTokenizer.from_pretrained(
             source, split_special_tokens=True, trust_remote_code=False
         )
@@ -189,8 +180,7 @@ def load_tokenizer(name: str, max_length: int = 0) -> Any:
 def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any]:
     """Load the classifier and tokenizer that a run has exported."""
     folder = folder.absolute()  # "run/model" could be the name of an encoder on the hub
-    _check_source(str(folder), str(folder))
-    with quiet_transformers(), _loading(str(folder), str(folder)):
+    with _loading(str(folder)):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         family_of(config.model_type)
         checks.check_size(folder, config, partial(_build, config))
@@ -288,10 +278,15 @@ def _check_tokenizer(name: str, tokenizer: Any) -> None:
 
 
 @contextmanager
-def _loading(name: str, source: str) -> Iterator[None]:
-    """Convert the exceptions of transformers for an unusable source into an EncoderError."""
+def _loading(name: str) -> Iterator[str]:
+    """Check an encoder and yield its folder or hub id, and turn the exceptions of transformers for
+    an unusable one into an EncoderError.
+    """
+    source = encoder_source(name)
+    _check_source(name, source)
     try:
-        yield
+        with quiet_transformers():
+            yield source
     except EncoderError:
         raise
     except BaseException as error:

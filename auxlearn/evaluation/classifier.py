@@ -17,7 +17,7 @@ from auxlearn.core.settings import Windowing
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet
-from auxlearn.data.tokens import HEAD, TokenizedTexts, tokenize, word_starts
+from auxlearn.data.tokens import HEAD, Tokenization
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import pool_windows
@@ -92,13 +92,15 @@ class Classifier:
         """
         if not texts:
             return
-        length = self.tokenizer.model_max_length
-        arrays = tokenize(self.tokenizer, texts, text_pairs, length, windowing=self.windowing)
-        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        tokens = self._tokenization.tokenize(texts, text_pairs)
         for rows, block in probability_blocks(self._logits, tokens, BATCH_SIZE):
             if not np.isfinite(block).all():
                 raise RunError("the model gives NaN for some texts: it is damaged, train again")
             yield rows, block
+
+    @property
+    def _tokenization(self) -> Tokenization:
+        return Tokenization(self.tokenizer, self.tokenizer.model_max_length, self.windowing)
 
     @property
     def thresholds(self) -> np.ndarray | None:
@@ -118,11 +120,9 @@ class Classifier:
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> list[np.ndarray]:
         """Return the logits of each text, for labels of any kind but single classes."""
-        length = self.tokenizer.model_max_length
-        arrays = tokenize(self.tokenizer, texts, text_pairs, length, windowing=self.windowing)
-        if self.kind.per_token:
-            arrays["starts"] = word_starts(self.tokenizer, texts, length, self.windowing)
-        tokens = TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id)
+        own = self._tokenization
+        starts = own.word_starts(texts) if self.kind.per_token else None
+        tokens = own.tokenize(texts, text_pairs, starts=starts)
         words = words_of(self.kind, texts)
         found = outputs_of(self.kind, self._logits, tokens, words, self.constant)
         if not all(np.isfinite(one).all() for one in found):

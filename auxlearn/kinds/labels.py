@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, printable, shorten
-from auxlearn.core.settings import LONGEST_LABEL
+from auxlearn.core.settings import LONGEST_LABEL, label_text
 
 if TYPE_CHECKING:
     from auxlearn.core.table import Table
@@ -142,14 +142,10 @@ def label_name(value: Any) -> str | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return str(int(value))
-    if isinstance(value, str):
-        name = value.strip()
-        return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
-    raise ValueError(f"{describe(value)} cannot name a class")
+    name = label_text(value)
+    if not isinstance(name, str):
+        raise ValueError(f"{describe(value)} cannot name a class")
+    return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import assign_folds, normalise, text_keys
 from auxlearn.data.tables import FORMATS, read_table
-from auxlearn.data.tokens import check_stride, tokenize_split
+from auxlearn.data.tokens import Tokenization
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.load import load_encoder, max_positions
 from auxlearn.encoders.shared import SharedEncoder
@@ -210,25 +210,15 @@ def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
 
 
 def encoder_scores(
-    context: ObjectiveContext,
-    kind: str,
-    folds: int,
-    settings: FineTuning,
-    encoder: SharedEncoder,
+    context: ObjectiveContext, kind: str, folds: int, settings: FineTuning, encoder: SharedEncoder
 ) -> Scores:
     """Return cross-fitted probabilities by an encoder, which is put back after each fold."""
     # A small bias model may have fewer positions than the run's encoder.
     length = min(context.max_length, max_positions(encoder.config) or context.max_length)
-    check_stride(encoder.tokenizer, length, context.windowing)
+    tokenization = Tokenization(encoder.tokenizer, length, context.windowing)
+    tokenization.check_stride()
     encoder.window_pooling = context.encoder.window_pooling
-    texts = tokenize_split(
-        encoder.tokenizer,
-        context.split,
-        length,
-        context.cache,
-        context.progress,
-        context.windowing,
-    )
+    texts = tokenization.tokenize_split(context.split, context.cache, context.progress)
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [
         *(settings.epochs, settings.learning_rate, settings.examples),

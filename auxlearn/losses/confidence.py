@@ -18,13 +18,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss, gold
-from auxlearn.losses.bias import (
-    BiasOptions,
-    bias_scores,
-    check_source,
-    encoder_scores,
-    file_scores,
-)
+from auxlearn.losses.bias import BiasOptions, bias_scores, check_source, encoder_scores, file_scores
 from auxlearn.losses.bias_models import FineTuning
 from auxlearn.objectives.context import ObjectiveContext, SideValues
 

@@ -11,7 +11,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.choose import KINDS, require
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
-from auxlearn.objectives.base import targets_of
+from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
 
 
@@ -51,7 +51,7 @@ class CrossEntropy(ClassWeightedLoss):
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean of class weight times cross-entropy, over examples, labels or words."""
         logits, kind = encoder.classify(batch), encoder.kind
-        targets = targets_of(batch, logits)
+        targets = labels_of(batch, logits)
         if self.options == CrossEntropyOptions():
             return kind.loss(logits, targets)
         chosen, truth = kind.choices(logits, targets)

@@ -13,7 +13,7 @@ from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions, gold
-from auxlearn.objectives.base import targets_of
+from auxlearn.objectives.base import labels_of
 
 
 class FocalOptions(ClassWeightOptions):
@@ -45,7 +45,7 @@ class Focal(ClassWeightedLoss):
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean over the examples of class weight times focal loss."""
         logits, kind = encoder.classify(batch), encoder.kind
-        targets = targets_of(batch, logits)
+        targets = labels_of(batch, logits)
         losses = focal_losses(*kind.choices(logits, targets), self.options.gamma)
         return self.weighted_mean(losses, kind.outcomes(targets))
 

@@ -14,7 +14,7 @@ from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
-from auxlearn.objectives.base import targets_of
+from auxlearn.objectives.base import labels_of
 
 
 class HuberOptions(Settings):
@@ -46,5 +46,5 @@ class Huber(PrimaryLoss):
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         """Return the mean over the examples."""
         logits = encoder.classify(batch)
-        targets = targets_of(batch, logits)
+        targets = labels_of(batch, logits)
         return nn.functional.huber_loss(logits.squeeze(-1), targets, delta=self.options.delta)

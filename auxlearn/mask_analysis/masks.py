@@ -19,6 +19,7 @@ from auxlearn.core.progress import Reporter
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
 from auxlearn.data.run_data import with_found_kind
+from auxlearn.data.tokens import Tokenization
 from auxlearn.encoders.device import choose_compute
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.shown_text import ShownText
@@ -172,9 +173,8 @@ def _tags(
         notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
         return None, None
     tagger, name = found
-    tags = token_tags(
-        split, rates.texts, encoder.tokenizer, config.max_length, tagger, config.windowing
-    )
+    tokenization = Tokenization(encoder.tokenizer, config.max_length, config.windowing)
+    tags = token_tags(split, rates.texts, tokenization, tagger)
     if tags is None:
         notes.append(f"no parts of speech: the texts of {rates.name} are not those of the data set")
         return None, None

@@ -83,14 +83,15 @@ class Objective(ABC):
 
 
 def labels_of(batch: Batch, logits: Tensor) -> Tensor:
-    """Return the class indices of a labelled batch, ``(batch,)``, on the device of the logits.
+    """Return the class indices of a labelled batch, ``(batch,)``, on the device of the logits; of
+    another kind of labels, its targets.
 
     Raises:
         ValueError: The batch has no labels.
     """
-    if batch.labels is None:
+    if batch.targets is None:
         raise ValueError("a labelled batch is needed, and this one has no labels")
-    return upload(batch.labels, logits.device)
+    return upload(batch.targets, logits.device)
 
 
 def classification_head(encoder: SharedEncoder, classes: int) -> nn.Sequential:
@@ -162,13 +163,6 @@ def _of_all(found: Mapping[int, np.ndarray], processes: Processes) -> list[np.nd
 def words_of(kind: Kind, texts: Sequence[str]) -> list[int]:
     """Return the number of words of each text, for a kind per token."""
     return [text.count(" ") + 1 for text in texts] if kind.per_token else []
-
-
-def targets_of(batch: Batch, logits: Tensor) -> Tensor:
-    """Return the targets of a labelled batch of any kind, on the device of the logits."""
-    if batch.targets is None:
-        raise ValueError("a labelled batch is needed, and this one has no labels")
-    return upload(batch.targets, logits.device)
 
 
 def head_of(encoder: SharedEncoder, kind: Kind, outputs: int) -> nn.Module:

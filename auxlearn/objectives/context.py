@@ -21,7 +21,7 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import read_corpus
 from auxlearn.data.load import load_dataset
 from auxlearn.data.pos_tags import Tagger, token_tags
-from auxlearn.data.tokens import HEAD, TokenizedTexts, tokenize_split
+from auxlearn.data.tokens import HEAD, Tokenization, TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 
 _HEAD_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -182,14 +182,11 @@ class ObjectiveContext:
 
     def tokenize_split(self, split: Split) -> TokenizedTexts:
         """Tokenise what :meth:`read_corpus` returns, or a split of a data set; cached on disk."""
-        return tokenize_split(
-            self.encoder.tokenizer,
-            split,
-            self.max_length,
-            self.cache,
-            self.progress,
-            self.windowing,
-        )
+        return self._tokenization.tokenize_split(split, self.cache, self.progress)
+
+    @property
+    def _tokenization(self) -> Tokenization:
+        return Tokenization(self.encoder.tokenizer, self.max_length, self.windowing)
 
     def texts_of(self, corpus: str | None) -> TokenizedTexts:
         """Return the tokenised texts of a corpus file, or the training texts without one.
@@ -211,8 +208,7 @@ class ObjectiveContext:
             ConfigError: The training texts are not those of the data set, but perturbed ones.
         """
         split = self.split if corpus is None else self.read_corpus(corpus)
-        tokenizer, texts = self.encoder.tokenizer, self.texts_of(corpus)
-        tags = token_tags(split, texts, tokenizer, self.max_length, tagger, self.windowing)
+        tags = token_tags(split, self.texts_of(corpus), self._tokenization, tagger)
         if tags is None:
             raise ConfigError(
                 f"'{self.name}' tags the words of the training texts, which perturbed_text has "

@@ -65,10 +65,7 @@ def choose_fixed_share(maskable: Tensor, share: float, generator: torch.Generato
 
 
 def choose_replacements(
-    logits: Tensor,
-    allowed: Tensor,
-    temperature: float | None,
-    generator: torch.Generator,
+    logits: Tensor, allowed: Tensor, temperature: float | None, generator: torch.Generator
 ) -> Tensor:
     """Choose allowed tokens by their logits, ``(n,)``: sampled by temperature, or the highest."""
     allowed = upload(allowed, logits.device)

@@ -127,11 +127,7 @@ def with_slots(batch: Batch, order: Tensor, chosen: Tensor, mask_id: int) -> Slo
             else torch.cat([types, types.gather(1, places)], 1),
         ),
         torch.cat(
-            [
-                torch.cat([attends_in_order(order, batch), unseen], 2),
-                torch.cat([before, own], 2),
-            ],
-            1,
+            [torch.cat([attends_in_order(order, batch), unseen], 2), torch.cat([before, own], 2)], 1
         ),
         torch.cat([torch.arange(length).expand(len(places), -1), places], 1),
         torch.cat([torch.zeros_like(chosen), filled], 1),

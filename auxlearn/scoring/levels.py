@@ -10,7 +10,7 @@ from auxlearn.core.errors import DataError, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import TokenizedTexts, check_every_text_has_tokens, tokenize
+from auxlearn.data.tokens import Tokenization, TokenizedTexts, check_every_text_has_tokens
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
 
@@ -33,8 +33,8 @@ def score_levels(
     Ivanova 2023), its entropy the mean. Unknown tokens cannot be scored and take no part.
     """
     encoder.require_language_model("score")
-    arrays = tokenize(encoder.tokenizer, split.texts, split.text_pairs, max_length)
-    texts = TokenizedTexts(**arrays, pad_id=encoder.tokenizer.pad_token_id)
+    tokenization = Tokenization(encoder.tokenizer, max_length)
+    texts = tokenization.tokenize(split.texts, split.text_pairs)
     check_every_text_has_tokens(texts, split)
     if not texts.maskable.any():
         raise DataError(

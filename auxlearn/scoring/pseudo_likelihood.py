@@ -28,12 +28,7 @@ from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.scoring.forward import (
-    ScoringPass,
-    UnpaddedBatch,
-    numerical_variant,
-    scoring_pass,
-)
+from auxlearn.scoring.forward import ScoringPass, UnpaddedBatch, numerical_variant, scoring_pass
 
 #: Maximum number of packed tokens per forward pass. A CPU gains nothing from more; a GPU needs many
 #: more. It is a constant, not measured on each machine, because the rounding of results depends on

@@ -246,13 +246,7 @@ class _Training:
     ) -> None:
         titles = {config.digest: self.title(weights) for weights, config in configs.items()}
         jobs = deque(
-            Job(
-                config.digest,
-                config.model_dump(mode="json"),
-                f"{self.paths[weights].absolute()}.log",
-                str(Path.cwd()),
-                executor.threads,
-            )
+            Job.of(config, Path(f"{self.paths[weights].absolute()}.log"), executor.threads)
             for weights, config in configs.items()
         )
 

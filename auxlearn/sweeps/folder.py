@@ -99,11 +99,9 @@ class SweepFolder:
 
     def job(self, trial: Trial, threads: int, cache_dir: str | None) -> Job:
         """Return a trial as it is sent to a process."""
-        config = trial.config.model_dump(mode="json")
-        config["output"] = str(self.run(trial.digest).path.resolve())
-        config["cache_dir"] = cache_dir
-        log = self.path.resolve() / "logs" / f"{trial.digest}.log"
-        return Job(trial.digest, config, str(log), str(Path.cwd()), threads)
+        output = str(self.run(trial.digest).path.resolve())
+        config = trial.config.model_copy(update={"output": output, "cache_dir": cache_dir})
+        return Job.of(config, self.path.resolve() / "logs" / f"{trial.digest}.log", threads)
 
     def set_aside(self, trial: Trial) -> Path:
         """Move the run folder of a trial to ``superseded/`` at once: it is trained again."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
+from auxlearn.core.config import RunConfig
 from auxlearn.core.signals import StopRequest
 
 #: How a trial ended. "locked": another process is running in its folder. "error": an error that the
@@ -29,6 +31,12 @@ class Job:
     folder: str
     #: Of torch. Sums depend on it in their last digits, so it is the same for every executor.
     threads: int
+
+    @classmethod
+    def of(cls, config: RunConfig, log: Path, threads: int) -> Self:
+        """Return the job of a run; it works where this process does."""
+        content = config.model_dump(mode="json")
+        return cls(config.digest, content, str(log), str(Path.cwd()), threads)
 
 
 @dataclass(frozen=True)

@@ -112,11 +112,7 @@ def train(
 
 
 def _train(
-    config: RunConfig,
-    reporter: Reporter | None,
-    data: TextDataset | None,
-    jobs: int,
-    verbose: bool,
+    config: RunConfig, reporter: Reporter | None, data: TextDataset | None, jobs: int, verbose: bool
 ) -> RunResults:
     from auxlearn.results.console import default_reporter
     from auxlearn.sweeps import branches

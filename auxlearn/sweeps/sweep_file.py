@@ -72,10 +72,7 @@ class Select(Settings):
 class SweepFile(Settings):
     """Content of a sweep file."""
 
-    name: str = Field(
-        max_length=LONGEST_NAME,
-        description="Name of the sweep and of its folder.",
-    )
+    name: str = Field(max_length=LONGEST_NAME, description="Name of the sweep and of its folder.")
     base: dict[str, Any] = Field({}, description="Settings of all runs.")
     grid: dict[str, list[Any] | dict[str, dict[str, Any]]] = Field(
         {}, description="A setting with its values, or an axis with named groups of settings."

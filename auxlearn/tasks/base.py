@@ -30,13 +30,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from auxlearn.core.validation import Settings
-from auxlearn.data.batches import (
-    Batch,
-    BatchStream,
-    collate,
-    pad_token_values,
-    unpad_token_values,
-)
+from auxlearn.data.batches import Batch, BatchStream, collate, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective

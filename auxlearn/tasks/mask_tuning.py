@@ -100,13 +100,7 @@ class MaskTuning(AuxiliaryTask):
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
         perturbation = perturb(
-            encoder,
-            batch,
-            options.probability,
-            self.allowed,
-            temperature,
-            generator,
-            self._choose,
+            encoder, batch, options.probability, self.allowed, temperature, generator, self._choose
         )
         found = mean_cross_entropy(perturbation.logits, batch.input_ids[perturbation.chosen])
         return TaskResult(found, perturbation.batch, perturbation.chosen)

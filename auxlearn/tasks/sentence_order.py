@@ -68,9 +68,7 @@ class SentenceOrder(AuxiliaryTask):
             )
         first, second = zip(*divided, strict=True)
         self.texts = context.tokenize(
-            first + second,
-            pairs=second + first,
-            labels=[0] * len(divided) + [1] * len(divided),
+            first + second, pairs=second + first, labels=[0] * len(divided) + [1] * len(divided)
         )
         self.head = context.add_head("order", lambda: classification_head(context.encoder, 2))
 

@@ -196,7 +196,7 @@ class Space(AuxiliaryTask):
         source = torch.searchsorted(ends, batch.indices, right=True)
         losses = {}
         for (data, transform, representation), members in groupby(chosen, lambda one: one[1][:3]):
-            rows = _rows(batch, source == self.data.index(data))
+            rows = batch.part(source == self.data.index(data))
             if len(rows):  # a micro-batch may have none of these texts
                 found = self._read(encoder, rows, transform, representation, generator)
                 for number, one in members:
@@ -304,18 +304,3 @@ def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
 def _capitals(words: list[str]) -> list[str]:
     """Say which words of a text begin with a capital."""
     return ["capital" if word[:1].isupper() else "" for word in words]
-
-
-def _rows(batch: Batch, kept: Tensor) -> Batch:
-    """Return some texts of a batch, padded to the longest of them."""
-    mask = batch.attention_mask[kept]
-    longest = int(mask.sum(1).max()) if len(mask) else 0
-    types = batch.token_type_ids
-    return Batch(
-        input_ids=batch.input_ids[kept, :longest],
-        attention_mask=mask[:, :longest],
-        maskable=batch.maskable[kept, :longest],
-        words=batch.words[kept, :longest],
-        indices=batch.indices[kept],
-        token_type_ids=None if types is None else types[kept, :longest],
-    )

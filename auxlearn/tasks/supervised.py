@@ -23,7 +23,7 @@ from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.objectives.base import apply_head_of, head_of, outputs_of, targets_of, words_of
+from auxlearn.objectives.base import apply_head_of, head_of, labels_of, outputs_of, words_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 
@@ -130,7 +130,7 @@ class Supervised(AuxiliaryTask):
         """Return the mean loss of a batch from one data set."""
         one, labelled = self._labelled(batch)
         logits = apply_head_of(encoder, one.kind, one.head, batch)
-        return one.kind.loss(logits, targets_of(labelled, logits))
+        return one.kind.loss(logits, labels_of(labelled, logits))
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of examples, or of words that have tags."""
@@ -170,8 +170,7 @@ def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) ->
     return _LabelledSet(
         name,
         context.add_head(
-            head_name(name, dataset.label_names),
-            lambda: head_of(context.encoder, kind, outputs),
+            head_name(name, dataset.label_names), lambda: head_of(context.encoder, kind, outputs)
         ),
         context.tokenize_split(dataset.splits["train"]),
         context.tokenize_split(dataset.splits["dev"]),

@@ -20,7 +20,7 @@ from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.core.validation import Settings, validate
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import tokenize_split
+from auxlearn.data.tokens import Tokenization
 from auxlearn.encoders.load import load_encoder, save_untrained
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
@@ -127,9 +127,10 @@ class TinyRun:
         self._seed = seed
         train = _split("train", kind, 0, TRAIN)
         self._split = train
-        self._texts = tokenize_split(self.encoder.tokenizer, train, MAX_LENGTH, self._cache)
+        tokenization = Tokenization(self.encoder.tokenizer, MAX_LENGTH)
+        self._texts = tokenization.tokenize_split(train, self._cache)
         dev = _split("dev", kind, TRAIN, len(TEXTS))
-        dev_texts = tokenize_split(self.encoder.tokenizer, dev, MAX_LENGTH, self._cache)
+        dev_texts = tokenization.tokenize_split(dev, self._cache)
 
         self.loss.prepare(self.context("primary"))
         self.tasks: dict[str, AuxiliaryTask] = {}

@@ -38,7 +38,7 @@ from auxlearn.data.examples import read_corpus
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out
-from auxlearn.data.tokens import TokenizedTexts, tokenize_split
+from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute, usual_torch
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
@@ -50,11 +50,7 @@ from auxlearn.results.console import default_reporter
 from auxlearn.results.folder import FAULT, check_contained, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.tasks.base import MaskedLanguageModelling
-from auxlearn.training.checkpoint import (
-    CheckpointFolder,
-    load_optimizer_tensors,
-    optimizer_tensors,
-)
+from auxlearn.training.checkpoint import CheckpointFolder, load_optimizer_tensors, optimizer_tensors
 from auxlearn.training.inputs import RunInputs, compare
 from auxlearn.training.loop import LOG_EVERY, Loop
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
@@ -271,8 +267,9 @@ def pretrain(
     loaded.new_language_model_head = False  # it is trained here
     check_length(loaded.config, max_length)
     loaded.to(compute.device)
-    train_texts = tokenize_split(loaded.tokenizer, train, max_length, cache, reporter.progress)
-    held_out_texts = tokenize_split(loaded.tokenizer, held_out, max_length, cache)
+    tokenization = Tokenization(loaded.tokenizer, max_length)
+    train_texts = tokenization.tokenize_split(train, cache, reporter.progress)
+    held_out_texts = tokenization.tokenize_split(held_out, cache)
     with folder.locked(inputs):
         if folder.finished:  # another process has finished it in the meantime
             return folder.results(reporter)

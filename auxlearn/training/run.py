@@ -364,11 +364,8 @@ class _Run(Materials):
 
     def _describe_lengths(self, texts: TokenizedTexts) -> None:
         """Report how many of the training texts are cut off."""
-        length, tokenizer = self.config.max_length, self.encoder.tokenizer
-        whole = whole_lengths(tokenizer, self.data.train, texts, length, self.cache)
-        special = tokenizer.num_special_tokens_to_add(pair=False)
-        line = describe_lengths(whole, length, self.config.windowing, special)
-        self.reporter.message(line)
+        whole = whole_lengths(self.tokenization, self.data.train, texts, self.cache)
+        self.reporter.message(describe_lengths(whole, self.tokenization))
 
     def _compile_encoder(self) -> None:
         if self.config.compile:

@@ -24,7 +24,7 @@ from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import PluginChoice, ValidationSource
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.run_data import load_run_data
-from auxlearn.data.tokens import TokenizedTexts, check_stride, concatenate, tokenize_split
+from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate
 from auxlearn.encoders.device import Compute, attend_in_single_precision
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
@@ -320,7 +320,7 @@ class Materials:
         encoder = load_initial_encoder(config, dataset.label_names, dataset.kind)
         encoder.random_head = config.random_head
         check_length(encoder.config, config.max_length)
-        check_stride(encoder.tokenizer, config.max_length, config.windowing)
+        Tokenization(encoder.tokenizer, config.max_length, config.windowing).check_stride()
         encoder.window_pooling = config.window_pooling
         encoder.to(self.compute.device)
         if config.precision == "bf16" and self.compute.device.type == "cpu":
@@ -329,17 +329,14 @@ class Materials:
         _check_body(config, encoder)
         return encoder
 
+    @property
+    def tokenization(self) -> Tokenization:
+        """How texts become tokens."""
+        return Tokenization(self.encoder.tokenizer, self.config.max_length, self.config.windowing)
+
     def tokenize(self, split: Split) -> TokenizedTexts:
         """Tokenise a split, or read its tokens from the cache."""
-        config, progress = self.config, self.reporter.progress
-        return tokenize_split(
-            self.encoder.tokenizer,
-            split,
-            config.max_length,
-            self.cache,
-            progress,
-            config.windowing,
-        )
+        return self.tokenization.tokenize_split(split, self.cache, self.reporter.progress)
 
     def perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
         """Return training texts, perturbed once by the pretrained encoder if configured."""

@@ -65,7 +65,7 @@ def split_batch(batch: Batch, count: int) -> list[Batch]:
         return [batch]
     texts = len(batch.indices)
     size = -(-texts // count)
-    return [batch.part(start, start + size) for start in range(0, texts, size)]
+    return [batch.part(slice(start, start + size)) for start in range(0, texts, size)]
 
 
 def primary_shares(kind: Kind, whole: Batch, parts: Sequence[Batch]) -> list[float]:

@@ -208,9 +208,9 @@ class ValidationObjective:
         if first == end:  # fewer examples than processes
             rows = next(encoder.parameters()).new_zeros((0, *shape[1:]))
         elif head is None:
-            rows = encoder.classify(batch.part(first, end))
+            rows = encoder.classify(batch.part(slice(first, end)))
         else:
-            features = features_of(encoder, self.kind, batch.part(first, end))
+            features = features_of(encoder, self.kind, batch.part(slice(first, end)))
             with full_precision(features.device):
                 rows = head(features)
         return join_rows(processes, rows, shape, first)

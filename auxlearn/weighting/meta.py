@@ -12,12 +12,7 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.settings import ValidationSource
-from auxlearn.weighting.base import (
-    Branches,
-    DevHead,
-    TrainingStep,
-    apply_gradient,
-)
+from auxlearn.weighting.base import Branches, DevHead, TrainingStep, apply_gradient
 from auxlearn.weighting.gradients import (
     HEADS,
     Gradient,
@@ -29,12 +24,7 @@ from auxlearn.weighting.gradients import (
     squared_norm,
     weighted_sum,
 )
-from auxlearn.weighting.learned import (
-    EPSILON,
-    LogitWeighting,
-    alignment_metrics,
-    cosines_with,
-)
+from auxlearn.weighting.learned import EPSILON, LogitWeighting, alignment_metrics, cosines_with
 from auxlearn.weighting.meta_options import (
     MetaOptions,
     default_meta_weights,

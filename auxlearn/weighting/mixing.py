@@ -28,13 +28,7 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.validation import Settings
-from auxlearn.weighting.base import (
-    Mix,
-    TrainingStep,
-    Weighting,
-    apply_gradient,
-    under,
-)
+from auxlearn.weighting.base import Mix, TrainingStep, Weighting, apply_gradient, under
 from auxlearn.weighting.gradients import Gradient, combine, shared_gradient, weighted_sum
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
 
@@ -69,6 +63,12 @@ def metabalance_factors(
 def equal_weights(count: int) -> Tensor:
     """Return ``1 / count`` for each of ``count`` objectives, float64."""
     return torch.full((count,), 1 / count, dtype=torch.float64)
+
+
+def shared_gram(step: TrainingStep, gradients: Sequence[Gradient]) -> Tensor:
+    """Return the Gram matrix of gradients over the shared parameters, ``(objectives, ...)``."""
+    (gram,) = gram_matrices([shared_gradient(one, step.placements) for one in gradients])
+    return gram
 
 
 class MixOptions(Settings):
@@ -112,10 +112,7 @@ class Mixture:
         """Return :meth:`factors` of gradients; their norms are computed only if needed."""
         if self.mix != "scaled":
             return torch.ones(len(self._averages), dtype=torch.float64)
-        (gram,) = gram_matrices(
-            [shared_gradient(gradient, step.placements) for gradient in gradients]
-        )
-        return self.factors(gram.diagonal().sqrt())
+        return self.factors(shared_gram(step, gradients).diagonal().sqrt())
 
     def factors(self, norms: Tensor) -> Tensor:
         """Return what gradients are multiplied by before they are weighted, ``(objectives,)``.
@@ -221,9 +218,7 @@ class GramWeighting(KeptWeights):
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step with the weighted sum of the gradients."""
         gradients = step.gradients()
-        (gram,) = gram_matrices(
-            [shared_gradient(gradient, step.placements) for gradient in gradients]
-        )
+        gram = shared_gram(step, gradients)
         norms = gram.diagonal().sqrt().tolist()
         self._metrics = Quantity.NORM.row(step.names, norms)
         if len(gradients) > 1:

@@ -37,9 +37,7 @@ class SmoothTchebycheffOptions(Settings):
         50, ge=0, description="Optimizer steps at the start that minimise the sum of log losses."
     )
     window: int = Field(
-        50,
-        ge=1,
-        description="Further such steps, over which the losses are averaged to the nadir.",
+        50, ge=1, description="Further such steps, over which the losses are averaged to the nadir."
     )
 
 

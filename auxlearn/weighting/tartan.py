@@ -36,12 +36,7 @@ from auxlearn.weighting.gradients import (
     restricted,
     weighted_sum,
 )
-from auxlearn.weighting.learned import (
-    LogitOptions,
-    LogitWeighting,
-    alignment_metrics,
-    cosines_with,
-)
+from auxlearn.weighting.learned import LogitOptions, LogitWeighting, alignment_metrics, cosines_with
 
 
 def tartan_logit_gradient(cosines: Tensor) -> Tensor:

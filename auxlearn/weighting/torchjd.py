@@ -26,13 +26,7 @@ from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.validation import Settings
-from auxlearn.weighting.base import (
-    TrainingStep,
-    Weighting,
-    apply_gradient,
-    losses_of,
-    under,
-)
+from auxlearn.weighting.base import TrainingStep, Weighting, apply_gradient, losses_of, under
 from auxlearn.weighting.gradients import weighted_sum
 from auxlearn.weighting.mixing import GramWeighting, KeptWeights
 from auxlearn.weighting.optimizer_steps import Moments
@@ -127,12 +121,7 @@ def register(
     def decorate(make: Make) -> type[Weighting]:
         title = make.__name__
         fields: dict[str, Any] = {key: (float, field) for key, field in options.items()}
-        made = create_model(
-            f"{title}Options",
-            __base__=Settings,
-            __module__=__name__,
-            **fields,
-        )
+        made = create_model(f"{title}Options", __base__=Settings, __module__=__name__, **fields)
         body = {
             "__doc__": make.__doc__,
             "__module__": __name__,
@@ -259,10 +248,7 @@ def FairGrad(jd: Any, options: Any, count: int) -> nn.Module:
         "along its own gradient.",
     ),
     beta=Field(
-        0.999,
-        ge=0,
-        lt=1,
-        description="Decay of the moving averages of squared gradient norms.",
+        0.999, ge=0, lt=1, description="Decay of the moving averages of squared gradient norms."
     ),
     scaled=False,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -19,7 +20,7 @@ from auxlearn.data.audit import (
 )
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.run_data import RunData
-from auxlearn.data.tokens import HEAD
+from auxlearn.data.tokens import Tokenization
 from tests.cli.helpers import call
 from tests.helpers import tokenized
 
@@ -129,23 +130,24 @@ def test_tokens_are_counted_before_truncation(tiny_bert, maximum, share):
 
 def test_a_run_says_how_many_texts_are_cut_and_what_is_kept(tiny_bert, tmp_path):
     cache, split = TensorCache(tmp_path), Split("train", TEXTS, None, ())
+    cut = partial(Tokenization, tiny_bert.tokenizer)
     for _ in range(2):  # computed, then read from the cache
         texts = tokenized(tiny_bert, TEXTS, max_length=5)
-        whole = whole_lengths(tiny_bert.tokenizer, split, texts, 5, cache)
+        whole = whole_lengths(cut(5), split, texts, cache)
         assert whole.tolist() == [4, 7, 3, 5]
-    assert describe_lengths(whole, 5, HEAD, 2) == (
+    assert describe_lengths(whole, cut(5)) == (
         "tokens per text of train: median 4, 95% have at most 7; "
         "1 of 4 are longer than the 5 of max_length and are cut, which keeps 89.5% of all tokens"
     )
-    assert describe_lengths(whole, 7, HEAD, 2).endswith("none is longer than the 7 of max_length")
+    assert describe_lengths(whole, cut(7)).endswith("none is longer than the 7 of max_length")
     # A second window of 5 tokens has two new ones: one is of the window before, two are special.
     windows = Windowing(text_window="windows", window_stride=1, max_windows=2)
-    assert describe_lengths(whole, 5, windows, 2).endswith(
+    assert describe_lengths(whole, cut(5, windows)).endswith(
         "are read in at most 2 windows, which keeps 100.0% of all tokens"
     )
     longer = whole.copy()
     longer[1] += 1
-    assert "keeps 95.0% of all tokens" in describe_lengths(longer, 5, windows, 2)
+    assert "keeps 95.0% of all tokens" in describe_lengths(longer, cut(5, windows))
 
 
 def test_the_audit_of_many_labels_is_short(tmp_path):

@@ -12,7 +12,7 @@ from auxlearn.core.cache import TensorCache
 from auxlearn.core.settings import Windowing
 from auxlearn.data import tokens
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import HEAD, TokenizedTexts, tokenize, tokenize_split
+from auxlearn.data.tokens import HEAD, Tokenization, TokenizedTexts
 from tests.helpers import FAMILIES, HARD_TEXTS, LINES, byte_level, wordpiece
 
 BOTH_ENDS = Windowing(text_window="head+tail")
@@ -35,7 +35,7 @@ def pieces(tokenizer, arrays, text=0):
 def test_arrays_agree_with_the_tokenizer(load, family):
     tokenizer = load(family)
     texts = [*HARD_TEXTS, "", *LINES[:5]]
-    arrays = tokenize(tokenizer, texts, None, 128)
+    arrays = Tokenization(tokenizer, 128).arrays(texts)
     assert arrays["input_ids"].dtype == arrays["words"].dtype == torch.int32
     special = set(tokenizer.all_special_ids)
     for row, text in enumerate(texts):
@@ -60,7 +60,7 @@ def test_arrays_agree_with_the_tokenizer(load, family):
 def test_special_tokens_in_a_text_are_ordinary_text(load, family):
     tokenizer = load(family)
     marks = (tokenizer.mask_token, tokenizer.sep_token, tokenizer.cls_token, tokenizer.pad_token)
-    arrays = tokenize(tokenizer, [f"the {mark} stays" for mark in marks], None, 128)
+    arrays = Tokenization(tokenizer, 128).arrays([f"the {mark} stays" for mark in marks])
     for row, mark in enumerate(marks):
         start, end = arrays["offsets"][row : row + 2].tolist()
         inside = arrays["input_ids"][start + 1 : end - 1].tolist()
@@ -74,7 +74,7 @@ def test_a_special_token_is_never_maskable(load, family):
     # A SentencePiece vocabulary holds the special tokens as ordinary pieces and may find them.
     tokenizer = load(family)
     text = f"the {tokenizer.mask_token} and {tokenizer.sep_token} of {tokenizer.unk_token} stay 日"
-    arrays = tokenize(tokenizer, [text], None, 128)
+    arrays = Tokenization(tokenizer, 128).arrays([text])
     special = torch.isin(arrays["input_ids"], torch.tensor(tokenizer.all_special_ids))
     assert special.sum() >= 2
     assert not arrays["maskable"][special].any()
@@ -83,7 +83,7 @@ def test_a_special_token_is_never_maskable(load, family):
 
 def test_unknown_words_are_kept_and_not_maskable(load):
     tokenizer = load("bert")
-    arrays = tokenize(tokenizer, ["the tagger 日 is used."], None, 128)
+    arrays = Tokenization(tokenizer, 128).arrays(["the tagger 日 is used."])
     assert pieces(tokenizer, arrays) == (
         ["[CLS]", "the", "tagger", "[UNK]", "is", "used", ".", "[SEP]"]
     )
@@ -93,7 +93,7 @@ def test_unknown_words_are_kept_and_not_maskable(load):
 
 def test_subwords_share_the_index_of_their_word(load):
     tokenizer = load("bert")
-    arrays = tokenize(tokenizer, ["top parsers"], None, 128)
+    arrays = Tokenization(tokenizer, 128).arrays(["top parsers"])
     words = arrays["words"].tolist()
     found = pieces(tokenizer, arrays)
     assert any(piece.startswith("##") for piece in found)
@@ -104,7 +104,7 @@ def test_subwords_share_the_index_of_their_word(load):
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_the_second_text_continues_the_word_indices(load, family):
     tokenizer = load(family)
-    arrays = tokenize(tokenizer, ["the parser is", "the"], ["the tagger", "corpus"], 128)
+    arrays = Tokenization(tokenizer, 128).arrays(["the parser is", "the"], ["the tagger", "corpus"])
     for row, (left, right) in enumerate([("the parser is", "the tagger"), ("the", "corpus")]):
         encoded = tokenizer(left, right)
         start, end = arrays["offsets"][row : row + 2].tolist()
@@ -123,14 +123,14 @@ def test_the_second_text_continues_the_word_indices(load, family):
 
 def test_long_texts_are_truncated(load):
     tokenizer = load("bert")
-    arrays = tokenize(tokenizer, [" ".join(LINES[:4]), "the"], None, 12)
+    arrays = Tokenization(tokenizer, 12).arrays([" ".join(LINES[:4]), "the"])
     assert arrays["offsets"].tolist() == [0, 12, 15]
     assert pieces(tokenizer, arrays)[-1] == "[SEP]"
 
 
 def test_the_longer_text_of_a_pair_is_truncated(load):
     tokenizer = load("bert")
-    arrays = tokenize(tokenizer, ["the the the the the the the"], ["parser tagger"], 9)
+    arrays = Tokenization(tokenizer, 9).arrays(["the the the the the the the"], ["parser tagger"])
     assert pieces(tokenizer, arrays) == (
         ["[CLS]", "the", "the", "the", "the", "[SEP]", "parser", "tagger", "[SEP]"]
     )
@@ -139,7 +139,7 @@ def test_the_longer_text_of_a_pair_is_truncated(load):
 
 
 def test_select(load):
-    arrays = tokenize(load("bert"), LINES[:6], None, 128)
+    arrays = Tokenization(load("bert"), 128).arrays(LINES[:6])
     texts = TokenizedTexts(**arrays, pad_id=0, labels=torch.arange(6))
     some = texts.select(torch.tensor([4, 1, 4]))
     assert len(some) == 3
@@ -163,14 +163,14 @@ def fail(*_):
 def test_a_split_is_tokenised_once(load, tmp_path, monkeypatch):
     cache = TensorCache(tmp_path)
     splits = [split(LINES[:4], (0, 1, 0, 1)), split(LINES[4:8])]
-    first = [tokenize_split(load("bert"), part, 32, cache) for part in splits]
+    first = [Tokenization(load("bert"), 32).tokenize_split(part, cache) for part in splits]
     assert first[0].labels.tolist() == [0, 1, 0, 1]
     assert first[1].labels is None
-    monkeypatch.setattr("auxlearn.data.tokens.tokenize", fail)
+    monkeypatch.setattr("auxlearn.data.tokens.Tokenization.arrays", fail)
     # In any order, from a tokenizer that has been used for something else meanwhile.
     tokenizer = load("bert")
     tokenizer(["the"], truncation=True, max_length=7)
-    again = [tokenize_split(tokenizer, part, 32, cache) for part in reversed(splits)]
+    again = [Tokenization(tokenizer, 32).tokenize_split(part, cache) for part in reversed(splits)]
     for one, other in zip(first, reversed(again), strict=True):
         assert torch.equal(one.input_ids, other.input_ids)
         assert torch.equal(one.words, other.words)
@@ -184,14 +184,14 @@ def test_the_cache_key_covers_texts_tokenizer_and_length(load, tmp_path):
     # The same vocabulary and rules, but DistilBERT knows no segments.
     assert bert.get_vocab() == distilbert.get_vocab()
     part = split(LINES[:4])
-    assert tokenize_split(bert, part, 32, cache).token_type_ids is not None
-    assert tokenize_split(distilbert, part, 32, cache).token_type_ids is None
-    assert tokenize_split(bert, part, 8, cache).lengths.max() == 8
+    assert Tokenization(bert, 32).tokenize_split(part, cache).token_type_ids is not None
+    assert Tokenization(distilbert, 32).tokenize_split(part, cache).token_type_ids is None
+    assert Tokenization(bert, 8).tokenize_split(part, cache).lengths.max() == 8
     other = Split("train", part.texts, None, (), text_pairs=part.texts)
-    assert tokenize_split(bert, other, 32, cache).token_type_ids.max() == 1
-    kept = tokenize_split(bert, part, 8, cache).input_ids
+    assert Tokenization(bert, 32).tokenize_split(other, cache).token_type_ids.max() == 1
+    kept = Tokenization(bert, 8).tokenize_split(part, cache).input_ids
     bert.truncation_side = "left"
-    cut_at_the_front = tokenize_split(bert, part, 8, cache).input_ids
+    cut_at_the_front = Tokenization(bert, 8).tokenize_split(part, cache).input_ids
     assert cut_at_the_front.tolist() == [
         token
         for text in part.texts
@@ -208,10 +208,10 @@ def test_tokenizers_in_use_are_fast():
 
 def test_texts_are_tokenised_in_chunks(load, monkeypatch):
     tokenizer = load("bert")
-    whole = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
+    whole = tokens.Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
     monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
     assert len(HARD_TEXTS) % 3  # the last part is a smaller one
-    parts = tokens.tokenize(tokenizer, HARD_TEXTS, HARD_TEXTS[::-1], 24)
+    parts = tokens.Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
     assert {*whole} == {*parts}
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert all(whole[name].dtype == parts[name].dtype for name in whole)
@@ -232,9 +232,9 @@ def test_progress_is_shown_over_many_texts_alone(load, tmp_path, monkeypatch):
     monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
     monkeypatch.setattr(tokens, "SHOW_PROGRESS", 5)
     cache = TensorCache(tmp_path)
-    tokenize_split(load("bert"), split(LINES[:4]), 32, cache, progress)
+    Tokenization(load("bert"), 32).tokenize_split(split(LINES[:4]), cache, progress)
     assert shown == []
-    tokenize_split(load("bert"), split(LINES[:8]), 32, cache, progress)
+    Tokenization(load("bert"), 32).tokenize_split(split(LINES[:8]), cache, progress)
     assert shown == [["tokenising train", 8, 8]]
 
 
@@ -244,7 +244,7 @@ def test_head_and_tail_keep_both_ends_of_a_long_text(load, family, length, head,
     """128 and 382 of 510 are those of Sun et al. (2019); other lengths in proportion."""
     tokenizer = load(family)
     long, short = " ".join(LINES * 20), "the parser"
-    arrays = tokenize(tokenizer, [long, short], None, length, windowing=BOTH_ENDS)
+    arrays = Tokenization(tokenizer, length, BOTH_ENDS).arrays([long, short])
     whole = tokenizer(long, verbose=False)
     first, *text, last = zip(whole["input_ids"], whole.word_ids(), strict=True)
     kept = [first, *text[:head], *text[len(text) - tail :], last]
@@ -253,11 +253,11 @@ def test_head_and_tail_keep_both_ends_of_a_long_text(load, family, length, head,
     assert arrays["input_ids"][:size].tolist() == [token for token, _ in kept]
     assert arrays["words"][:size].tolist() == [-1 if word is None else word for _, word in kept]
     assert arrays["maskable"].shape == arrays["input_ids"].shape
-    plain = tokenize(tokenizer, [long, short], None, length)
+    plain = Tokenization(tokenizer, length).arrays([long, short])
     for name in ("input_ids", "words", "maskable"):  # a text that fits is left alone
         assert torch.equal(arrays[name][size:], plain[name][size:])
-    pairs = tokenize(tokenizer, [long], [short], max(length, 12), windowing=BOTH_ENDS)
-    expected = tokenize(tokenizer, [long], [short], max(length, 12))
+    pairs = Tokenization(tokenizer, max(length, 12), BOTH_ENDS).arrays([long], [short])
+    expected = Tokenization(tokenizer, max(length, 12)).arrays([long], [short])
     assert torch.equal(pairs["input_ids"], expected["input_ids"])
 
 
@@ -266,7 +266,7 @@ def test_tokens_of_one_window_are_not_read_for_another(load, tmp_path):
     split = Split("train", (" ".join(LINES),), None, ())
     for _ in range(2):
         found = [
-            tokenize_split(tokenizer, split, 16, cache, windowing=windowing).input_ids
+            Tokenization(tokenizer, 16, windowing).tokenize_split(split, cache).input_ids
             for windowing in (HEAD, BOTH_ENDS)
         ]
         assert torch.equal(found[0][:4], found[1][:4])  # [CLS] and three from the beginning

@@ -115,7 +115,7 @@ def test_the_cache_key_has_all_that_matters(pairs, tiny_bert, tmp_path, one_laye
         {**weak, "bias_epochs": 1},
         {**weak, "bias_learning_rate": 1e-2},
     ]
-    monkeypatch.setattr(bias, "tokenize_split", lambda *given: pairs.texts)
+    monkeypatch.setattr(bias.Tokenization, "tokenize_split", lambda *given: pairs.texts)
     for case in cases:
         bias_scores(pairs, options(**case))
     split = split_of(12, pairs=True)

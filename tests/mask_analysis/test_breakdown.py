@@ -8,7 +8,7 @@ import torch
 from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import token_tags
-from auxlearn.data.tokens import TokenizedTexts, tokenize
+from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.mask_analysis.statistics import (
     MaskRates,
     by_frequency,
@@ -31,7 +31,7 @@ def test_every_piece_has_the_tag_of_its_word(make, tiny_bert, monkeypatch):
     tokenizer = make()
     texts = tokens_of(tokenizer, [TEXT], ["The parser"])
     split = Split("train", (TEXT,), None, (), ("The parser",))
-    found = token_tags(split, texts, tokenizer, 64, tag)
+    found = token_tags(split, texts, Tokenization(tokenizer, 64), tag)
     pieces: dict[str, str] = {}
     for token, kind in zip(texts.input_ids.tolist(), found, strict=True):
         if kind is not None:
@@ -50,7 +50,7 @@ def test_every_piece_has_the_tag_of_its_word(make, tiny_bert, monkeypatch):
 
 
 def tokens_of(tokenizer, texts, pairs=None, max_length=64):
-    arrays = tokenize(tokenizer, texts, pairs, max_length)
+    arrays = Tokenization(tokenizer, max_length).arrays(texts, pairs)
     return TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
 
 
@@ -62,29 +62,29 @@ def test_words_behind_a_truncation_are_not_tagged():
         return ["X"] * len(words)
 
     texts = tokens_of(tokenizer, [TEXT], max_length=4)
-    found = token_tags(Split("train", (TEXT,), None, ()), texts, tokenizer, 4, spy)
+    found = token_tags(Split("train", (TEXT,), None, ()), texts, Tokenization(tokenizer, 4), spy)
     assert len(found) == len(texts.input_ids) == 4
     assert "parser" not in seen[0]
 
 
 def test_words_in_the_middle_of_a_long_text_are_left_out():
     tokenizer = helpers.wordpiece()
-    arrays = tokenize(tokenizer, [TEXT], None, 6, windowing=BOTH_ENDS)
+    arrays = Tokenization(tokenizer, 6, BOTH_ENDS).arrays([TEXT])
     texts = TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id)
     split = Split("train", (TEXT,), None, ())
     whole = tokens_of(tokenizer, [TEXT])
-    tags = token_tags(split, whole, tokenizer, 64, tag)
-    found = token_tags(split, texts, tokenizer, 6, tag, BOTH_ENDS)
+    tags = token_tags(split, whole, Tokenization(tokenizer, 64), tag)
+    found = token_tags(split, texts, Tokenization(tokenizer, 6, BOTH_ENDS), tag)
     assert found == [*tags[:2], *tags[-4:]]
-    assert token_tags(split, texts, tokenizer, 6, tag) is None
+    assert token_tags(split, texts, Tokenization(tokenizer, 6), tag) is None
 
 
 def test_tokens_of_other_texts_have_no_tags():
     tokenizer = helpers.wordpiece()
     texts = tokens_of(tokenizer, ["the parser", "the corpus"])
     split = Split("train", ("the parser", "the tagger"), None, ())
-    assert token_tags(split, texts, tokenizer, 64, tag) is None
-    assert token_tags(split.select([0]), texts, tokenizer, 64, tag) is None
+    assert token_tags(split, texts, Tokenization(tokenizer, 64), tag) is None
+    assert token_tags(split.select([0]), texts, Tokenization(tokenizer, 64), tag) is None
 
 
 @pytest.fixture

@@ -82,7 +82,11 @@ def finished(tmp_path_factory, encoder_folder):
 
 @pytest.fixture
 def nothing_computed(monkeypatch):
-    for name in ("setup.load_initial_encoder", "setup.tokenize_split", "run.TrainingLoop"):
+    for name in (
+        "setup.load_initial_encoder",
+        "setup.Tokenization.tokenize_split",
+        "run.TrainingLoop",
+    ):
 
         def fail(*_, name=name, **__):
             raise AssertionError(f"{name} was called")

@@ -15,7 +15,7 @@ from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.manifest import write_manifest
 from auxlearn.core.settings import Windowing
 from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
-from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive, tokenize, word_starts
+from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
@@ -43,7 +43,7 @@ def rows_of(tokenizer, text):
 @pytest.fixture(scope="module")
 def table(encoder_folder):
     tokenizer = AutoTokenizer.from_pretrained(encoder_folder("bert"), split_special_tokens=True)
-    arrays = tokenize(tokenizer, TEXTS, None, LENGTH, windowing=WINDOWS)
+    arrays = Tokenization(tokenizer, LENGTH, WINDOWS).arrays(TEXTS)
     labels = torch.arange(len(TEXTS)) % 2
     texts = TokenizedTexts(**arrays, pad_id=tokenizer.pad_token_id, labels=labels)
     return tokenizer, texts
@@ -68,7 +68,7 @@ def test_a_table_has_the_windows_of_each_text(table):
     found = [ids[mask].tolist() for ids, mask in padded]
     assert found == list(chain(*(expected[number] for number in order)))
     # Parts of a batch are batches of parts, and values of tokens come back to their places.
-    second = batch.part(1, 3)
+    second = batch.part(slice(1, 3))
     again = collate(texts, order[1:3])
     for name in ("input_ids", "attention_mask", "words", "indices", "labels", "windows"):
         assert torch.equal(getattr(second, name), getattr(again, name)), name
@@ -107,7 +107,7 @@ def test_batches_without_gradients_have_a_bounded_number_of_windows(table):
 def test_logits_are_pooled_as_by_hand_whatever_the_batch(encoder_folder, family, pooling):
     encoder = load_encoder(str(encoder_folder(family)), ["a", "b", "c"]).eval()
     encoder.window_pooling = pooling
-    arrays = tokenize(encoder.tokenizer, TEXTS, None, LENGTH, windowing=WINDOWS)
+    arrays = Tokenization(encoder.tokenizer, LENGTH, WINDOWS).arrays(TEXTS)
     texts = TokenizedTexts(**arrays, pad_id=encoder.tokenizer.pad_token_id)
     expected, features = [], []
     with torch.no_grad():
@@ -144,7 +144,7 @@ def test_tokens_are_scored_in_their_window(encoder_folder, table):
 
 def test_a_word_is_tagged_in_the_window_with_most_context(table):
     tokenizer, texts = table
-    starts = word_starts(tokenizer, TEXTS, LENGTH, WINDOWS)
+    starts = Tokenization(tokenizer, LENGTH, WINDOWS).word_starts(TEXTS)
     rows = texts.in_rows()
     before = 0
     for number, text in enumerate(TEXTS):
