@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import torch
 from pydantic import Field
@@ -78,21 +80,13 @@ class PMI(RandomMLM):
 def runs(texts: TokenizedTexts) -> Iterator[tuple[Words, list[tuple[int, int]]]]:
     """Yield the words between special tokens, and where in the flat arrays their tokens are."""
     ids, numbers = texts.input_ids.tolist(), texts.words.tolist()
-    for start, stop in zip(texts.offsets.tolist(), texts.offsets[1:].tolist(), strict=False):
-        words: list[Word] = []
-        tokens: list[tuple[int, int]] = []
-        place = start
-        while place < stop:
-            end = place + 1
-            while end < stop and numbers[end] == numbers[place] >= 0:
-                end += 1
-            if numbers[place] >= 0:
-                words.append(tuple(ids[place:end]))
-                tokens.append((place, end))
-            if (numbers[place] < 0 or end == stop) and words:
-                yield tuple(words), tokens
-                words, tokens = [], []
-            place = end
+    for ends in pairwise(texts.offsets.tolist()):
+        by_word = groupby(range(*ends), numbers.__getitem__)
+        spans = [(number < 0, [*places]) for number, places in by_word]
+        for special, words in groupby(spans, itemgetter(0)):
+            if not special:
+                tokens = [(places[0], places[-1] + 1) for _, places in words]
+                yield tuple(tuple(ids[start:stop]) for start, stop in tokens), tokens
 
 
 def ngram_counts(texts: Sequence[Words], min_count: int) -> list[Counter[Words]]:

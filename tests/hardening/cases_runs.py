@@ -539,9 +539,8 @@ CASES.append(
     Case("the plug-in is gone", TRAIN, r"plug-in file gone\.py does not exist", lose_plugin)
 )
 
-TRIAL = {"digest": "a", "cell": {"aux": "none"}, "seed": 0, "state": "finished", "error": ""}
-TRIAL |= {"chosen": True, "dev": {"accuracy": 0.5, "macro_f1": 0.5}, "evaluations": {}}
-TRIAL |= {"best_epoch": 1.0, "setting": {"dataset": "d", "encoder": "e", "metric": "accuracy"}}
+TRIAL = {"digest": "0123456789ab", "cell": {"aux": "none"}, "seed": 0}
+TRIAL |= {"dataset": "d", "encoder": "e", "metric": "accuracy"}
 SWEEPS: dict[str, str] = {
     "is empty": "",
     "is no JSON": "{",
@@ -552,28 +551,28 @@ SWEEPS: dict[str, str] = {
     "has a trial without keys": '{"trials": [{}]}',
     **{
         f"has a trial with {key} {value!r}": json.dumps({"trials": [{**TRIAL, key: value}]})
-        for key, value in {"dev": 3, "cell": "x", "seed": "x", "evaluations": [1]}.items()
+        for key, value in {"digest": "a", "cell": "x", "seed": "x", "metric": 3}.items()
     },
 }
 
 
 def sweep(content: str, place: Place) -> None:
     place.write("sweep/sweep.yaml", "name: s\ngrid: {aux: [[], l3mask]}\nseeds: 1\n")
-    place.write("sweep/results.json", content)
+    place.write("sweep/plan.json", content)
 
 
 CASES += cases(
-    "sweep: results.json",
+    "sweep: plan.json",
     ["compare", "sweep"],
-    {what: (r"results\.json is damaged", content) for what, content in SWEEPS.items()},
+    {what: (r"plan\.json is damaged", content) for what, content in SWEEPS.items()},
     lambda content: partial(sweep, content),
 )
 CASES += [
     Case("sweep: no folder", ["compare", "nothing"], "is not the folder of a sweep"),
     Case(
-        "sweep: no results",
+        "sweep: no plan",
         ["compare", "sweep"],
-        "holds no results.json: run `auxlearn sweep`",
+        "holds no plan.json: run the same `auxlearn sweep` again",
         lambda p: p.write("sweep/sweep.yaml", "name: s\ngrid: {aux: [[], l3mask]}\n"),
     ),
     Case(

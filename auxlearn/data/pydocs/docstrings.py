@@ -55,6 +55,7 @@ _UNDERLINE = re.compile(r"^\s*(-{3,}|={3,}|~{3,})\s*$")
 _DIRECTIVE = re.compile(r"^\s*\.\. +(?:\[|\|?\w[\w-]*\|?::|_)")
 _NOTE_DIRECTIVE = re.compile(r"^\.\. +(note|warning|tip|important|caution)::\s*(.*)$")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)]|\(\w\))\s+")
+_TABLE = re.compile(r"[=\-+|~^#<]{2,}|\||\+-|#!")
 _SIGNATURE = re.compile(r"^[\w.$]+\(.*\)?(?:\s*->.*)?$")
 _GOOGLE_ENTRY = re.compile(r"^[*`\w][^:]*[^:\s]:(?!:)\s*(.*)$")
 
@@ -223,35 +224,25 @@ def entries(body: str) -> Iterator[str]:
 
 
 def _without_code(lines: list[str]) -> Iterator[str]:
-    """Yield the lines that are neither code, doctest, table, directive nor literal block."""
+    """Yield the lines, blank those that are code, doctest, table, directive or literal block."""
     skip_deeper_than: int | None = None
     fenced = doctest = False
     for line in lines:
-        stripped = line.strip()
-        indent = len(line) - len(line.lstrip())
-        if stripped.startswith(("```", "~~~")):
+        stripped, indent = line.strip(), len(line) - len(line.lstrip())
+        if fence := stripped.startswith(("```", "~~~")):
             fenced = not fenced
-            yield ""
-            continue
-        doctest = bool(stripped) and (doctest or stripped.startswith((">>>", "$ ", "In [")))
-        if fenced or doctest:
-            yield ""
-            continue
-        if skip_deeper_than is not None:
-            if not stripped or indent > skip_deeper_than:
-                yield ""
-                continue
-            skip_deeper_than = None
-        if _DIRECTIVE.match(line):
+        else:
+            doctest = bool(stripped) and (doctest or stripped.startswith((">>>", "$ ", "In [")))
+        hidden = fence or fenced or doctest
+        if not hidden and skip_deeper_than is not None:
+            hidden = not stripped or indent > skip_deeper_than
+            skip_deeper_than = skip_deeper_than if hidden else None
+        if not hidden and _DIRECTIVE.match(line):
+            skip_deeper_than, hidden = indent, True
+        hidden = hidden or bool(_TABLE.match(stripped))
+        if not hidden and stripped.endswith("::"):
             skip_deeper_than = indent
-            yield ""
-            continue
-        if re.match(r"^[=\-+|~^#<]{2,}", stripped) or stripped.startswith(("|", "+-", "#!")):
-            yield ""
-            continue
-        if stripped.endswith("::"):
-            skip_deeper_than = indent
-        yield "" if _SIGNATURE.match(stripped) else line
+        yield "" if hidden or _SIGNATURE.match(stripped) else line
 
 
 _PLAIN = [
