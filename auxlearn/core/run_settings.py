@@ -85,13 +85,9 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
         """How texts longer than ``max_length`` are read."""
         if self.text_window != "windows":
             return Windowing(text_window=self.text_window)
-        stride = self.max_length // 4 if self.window_stride is None else self.window_stride
-        return Windowing(
-            text_window=self.text_window,
-            window_stride=stride,
-            max_windows=self.max_windows,
-            window_pooling=self.window_pooling,
-        )
+        given = {name: getattr(self, name) for name in Windowing.model_fields}
+        usual = {"window_stride": self.max_length // 4} if self.window_stride is None else {}
+        return Windowing(**{**given, **usual})
 
 
 class ModelSettings(Described):

@@ -158,9 +158,11 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
     for fault in faults[:FAULTS]:
         key = shorten(".".join(str(part) for part in fault["loc"]))
         if fault["type"] == "extra_forbidden":
-            hint = (did_you_mean, suggestion)[bool(lines)]  # the known ones are listed once
-            said = hint(shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"]))
-            lines.append(f"{where}: unknown key '{key}': {said or 'no such setting'}")
+            name, known = shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"])
+            hint = suggestion(name, known) or "no such setting"
+            if not lines:  # the known ones are listed once
+                hint = did_you_mean(name, known)
+            lines.append(f"{where}: unknown key '{key}': {hint}")
         else:
             message = _message(fault)
             given = (

@@ -310,12 +310,8 @@ def sweep(
             )
             auxlearn.compare(results)
     """
-    own: dict[str, Any] = {
-        "gpus": gpus,
-        "ray_address": ray_address,
-        "slurm_partition": slurm_partition,
-        "slurm_minutes": slurm_minutes,
-    }
+    own: dict[str, Any] = {"gpus": gpus, "ray_address": ray_address}
+    own |= {"slurm_partition": slurm_partition, "slurm_minutes": slurm_minutes}
     if not isinstance(executor, Executor):
         check_engine(executor, **own)
     read, folder = sweep_of(source, output, dataset_name, split_column)
@@ -325,11 +321,10 @@ def sweep(
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(default_view(folder, verbose))
-        if isinstance(executor, Executor):
-            engine = executor
-        else:
-            options = (jobs, threads, *own.values())
-            engine = stack.enter_context(make_executor(executor, folder.path, *options))
+        engine = executor
+        if not isinstance(engine, Executor):
+            made = make_executor(engine, folder.path, jobs, threads, **own)
+            engine = stack.enter_context(made)
         records = run_sweep(
             read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from auxlearn.sweeps.estimate import estimate_trials
 
 import auxlearn
 from auxlearn.core.errors import Interrupted, UserError
@@ -19,7 +20,6 @@ from auxlearn.core.locks import Lock
 from auxlearn.data.load import load_dataset
 from auxlearn.reports.page import report
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.estimate import estimate_trials
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials

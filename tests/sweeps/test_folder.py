@@ -49,7 +49,7 @@ def test_what_killed_writes_have_left_is_deleted(planned):
     "digest", ["../elsewhere", "/tmp/run", "", "0123456789AB", "0123456789ab\n"]
 )
 def test_a_digest_that_is_none_leads_to_no_other_folder(planned, digest):
-    sweep, folder, trials = planned
+    _, folder, trials = planned
     folder.save_plan(trials)
     content = json.loads((folder.path / "plan.json").read_text())
     assert len(folder.load_plan()) == 2
