@@ -21,6 +21,7 @@ from scipy.special import ndtr, stdtr
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.scores import Predictions, metric_title, scores_and_covariance
 from auxlearn.comparison.statistics import ALPHA, Column, Noise, Pair, compare_methods, make_pair
+from auxlearn.kinds.choose import CLASSIFICATION
 from benchmarks.tables import table
 
 #: Standard deviation of a prediction's chance to be right: between seeds, and between examples
@@ -104,7 +105,8 @@ class Tables:
             right = (drawn < levels + of_examples * signs + shift).reshape(-1, self.examples)
             wrong = (self._truth + 1 + (drawn.reshape(right.shape) > 0.75)) % 3
             predicted = np.where(right, self._truth, wrong)
-            found = Predictions(("0", "1", "2"), self._truth, predicted)
+            sums = [np.stack([self._truth, one], 1) for one in predicted]
+            found = Predictions(CLASSIFICATION, ("0", "1", "2"), self._truth, sums)
             values, covariance = scores_and_covariance(found, self._metric)
             scores = {name: {} for name in names}  # type: dict[str, dict[int, float]]
             for (name, seed), place in places.items():

@@ -27,7 +27,6 @@ from auxlearn.comparison.result import (
 )
 from auxlearn.comparison.runs import NamedRuns, named_runs
 from auxlearn.comparison.scores import (
-    LabelPredictions,
     Predictions,
     check_metric,
     metric_title,
@@ -332,7 +331,7 @@ def _compare_by(
     dataset: str,
     name: str,
     metric: str,
-    found: Predictions | LabelPredictions,
+    found: Predictions,
     places: Mapping[tuple[str, int], int],
     against: str | None,
 ) -> MetricComparison:

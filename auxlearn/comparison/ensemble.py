@@ -30,21 +30,21 @@ from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import FORMATS
 from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import (
-    label_columns,
     prediction_columns,
     write_predictions_table,
 )
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.predictions import (
     Stored,
+    check_recorded,
     other_predictions,
     read_stored,
     recorded_ood_content,
 )
-from auxlearn.results.record import MANY_LABELS, RunResults, Scores
+from auxlearn.results.record import RunResults, Scores
 
 if TYPE_CHECKING:
     import pandas
@@ -126,13 +126,12 @@ class Ensemble:
         if split.text_pairs is not None:
             columns["text_pair"] = list(split.text_pairs)
         columns["label"] = [self.kind.written(one, self.label_names) for one in self.labels]
-        if self.kind is CLASSIFICATION:
-            whole = (np.arange(len(split)), self.probabilities)
-            added = prediction_columns([whole], len(split), self.label_names)
-        else:
-            outputs = [self.kind.output(one) for one in self.probabilities]
-            added = label_columns(self.kind, self.label_names, outputs, self.thresholds)
-        return Table(self.set, columns | added)
+        whole = np.arange(len(split)), [self.kind.output(one) for one in self.probabilities]
+        names = self.label_names
+        return Table(
+            self.set,
+            columns | prediction_columns(self.kind, [whole], len(split), names, self.thresholds),
+        )
 
     def save(self, path: Path) -> None:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
@@ -272,7 +271,7 @@ def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
     """Average stored predictions."""
     name = _set_of(runs, split)
     first = next(iter(runs.values()))
-    kind = kind_of(first.config.get("kind"))
+    kind = first.kind
     labels, label_names, members = _stored(runs, name, kind)
     scores = {run: results.evaluations[name].all for run, results in runs.items()}
     return _ensemble(name, kind, label_names, labels, members, scores, _thresholds(runs, kind))
@@ -293,19 +292,14 @@ def _stored(
     found: dict[Path, Stored] = {}
     label_names: tuple[str, ...] = ()
     for run, results in runs.items():
-        recorded = results.evaluations[name].all
-        classes = kind is CLASSIFICATION  # a set may have labels that the model does not know
-        names = tuple(recorded.per_class if classes else results.dataset.label_names)
-        if classes and len(names) > MANY_LABELS:
+        names, classes = results.names_of(name), kind is CLASSIFICATION
+        if classes and kind.abridged(names):
             raise RunError(
                 f"{run} holds the probabilities of the most likely of {len(names)} classes only: "
                 "name the data with --dataset, so that the models are run"
             )
         own = found[run] = read_stored(run, name, kind, names)
-        metric = next(one for one in kind.metrics if one in recorded.metrics)
-        score = kind.scores(own.truth, own.predicted, None, names)[metric]
-        if len(own.truth) != recorded.examples or abs(score - recorded.metrics[metric]) > 1e-9:
-            raise other_predictions(run, name)
+        check_recorded(run, name, results, own.truth, own.predicted)
         if classes:
             _check_decision(run, name, np.array(own.predicted), np.array(own.values))
         label_names = label_names or names
@@ -359,51 +353,24 @@ def _of_models(
         split=split,
         unknown_labels=config.unknown_labels,
     )
-    kind = kind_of(next(iter(runs.values())).config.get("kind"))
-    if kind is not CLASSIFICATION:
-        first = next(iter(runs.values()))  # of the same labels as the others
-        return _of_outputs(runs, mapped_set(first, source, examples).split, kind)
-    members = {}
-
     from auxlearn.evaluation.classifier import Classifier
-    from auxlearn.evaluation.evaluator import map_predictions, true_labels
-    from auxlearn.evaluation.metrics import score_predictions
+    from auxlearn.evaluation.metrics import map_predictions, score, true_labels
+    from auxlearn.objectives.base import in_order
 
+    members, scores, kind = {}, {}, examples.kind
     for run, results in runs.items():
         found = mapped_set(results, source, examples)
-        probabilities = Classifier.of_run(run).probabilities(examples.texts, examples.text_pairs)
-        members[run], _ = map_predictions(probabilities, found.labels, "sum")
-        labels, label_names = true_labels(examples, found), found.labels.label_names
-    scores = {
-        run: score_predictions(labels, m.argmax(1), label_names) for run, m in members.items()
-    }
-    return _ensemble(
-        examples.name, CLASSIFICATION, label_names, labels, members, scores, split=examples
-    )
-
-
-def _of_outputs(runs: Mapping[Path, RunResults], examples: Split, kind: Kind) -> Ensemble:
-    """Average what the models of the runs predict of labels of any kind but single classes."""
-    from auxlearn.evaluation.classifier import Classifier
-    from auxlearn.evaluation.labelled import score_labels
-    from auxlearn.evaluation.metrics import to_model_labels
-
-    members: dict[Path, list[np.ndarray]] = {}
-    scores = {}
-    for run in runs:
         classifier = Classifier.of_run(run)
-        names = classifier.label_names
-        labels = to_model_labels(examples, names)
-        outputs = classifier.outputs(examples.texts, examples.text_pairs)
+        labels, names = true_labels(found.split, found), found.labels.label_names
+        outputs = in_order(classifier.blocks(found.split.texts, found.split.text_pairs))
+        if kind is CLASSIFICATION:
+            outputs = list(map_predictions(outputs, found.labels, "sum")[0])
         predicted = [kind.decode(one, classifier.thresholds) for one in outputs]
-        scores[run] = score_labels(kind, labels, predicted, outputs, names)
-        # As a file of predictions has them.
-        lines = [
-            {"label": kind.written(label, names), "predicted": kind.written(said, names)}
-            | kind.line(output)
+        scores[run] = score(kind, labels, predicted, outputs, names)
+        members[run] = [
+            kind.kept(label, said, output, names)
             for label, said, output in zip(labels, predicted, outputs, strict=True)
         ]
-        members[run] = [kind.stored(line, names) for line in lines]
     return _ensemble(
         examples.name, kind, names, labels, members, scores, _thresholds(runs, kind), examples
     )
@@ -413,24 +380,25 @@ def _ensemble(
     name: str,
     kind: Kind,
     label_names: tuple[str, ...],
-    labels: Any,
-    members: Mapping[Path, Any],
+    labels: Sequence[Any],
+    members: Mapping[Path, Sequence[np.ndarray]],
     scores: Mapping[Path, Scores],
-    thresholds: np.ndarray | None = None,
+    thresholds: np.ndarray | None,
     split: Split | None = None,
 ) -> Ensemble:
-    from auxlearn.evaluation.labelled import score_labels
-    from auxlearn.evaluation.metrics import score_predictions
+    from auxlearn.evaluation.metrics import score
 
-    if kind is CLASSIFICATION:
-        labels, mean = np.asarray(labels), np.mean(list(members.values()), axis=0)
-        together = score_predictions(labels, mean.argmax(1), label_names)
-    else:
-        mean = _mean(members)
-        outputs = [kind.output(one) for one in mean]
-        predicted = [kind.decode(one, thresholds) for one in outputs]
-        together = score_labels(kind, labels, predicted, outputs, label_names)
-        mean = mean if kind.per_token else np.stack(mean)
+    mean = _mean(members)
+    outputs = [kind.output(one) for one in mean]
+    predicted = [kind.decode(one, thresholds) for one in outputs]
     return Ensemble(
-        name, label_names, dict(scores), together, labels, mean, kind, thresholds, split
+        name,
+        label_names,
+        dict(scores),
+        score(kind, labels, predicted, outputs, label_names),
+        np.array(labels) if kind is CLASSIFICATION else labels,
+        mean if kind.per_token else np.stack(mean),
+        kind,
+        thresholds,
+        split,
     )

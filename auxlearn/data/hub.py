@@ -11,6 +11,7 @@ from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import TextDataset, split_name
 from auxlearn.data.examples import assemble, own_names, parse_splits
+from auxlearn.kinds.base import WORD_LABELS
 from auxlearn.kinds.choose import KINDS, named
 
 TIMEOUT_SECONDS = 5.0
@@ -210,8 +211,7 @@ def _hub_names(raw: Mapping[str, Any], train: str, columns: Columns) -> tuple[st
     split = raw.get(train.split("+")[0])
     if split is None:
         return None
-    usual = KINDS["token_classification"].label_columns
-    names = _names(split.features.get(named(split.features, columns.label, usual)))
+    names = _names(split.features.get(named(split.features, columns.label, WORD_LABELS)))
     return tuple(names) if names else None
 
 

@@ -125,7 +125,7 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
         raise _no_match(source.name, split.label_names, model, foreign, unknown)
     index = {name: index[name.casefold()] for name in split.label_names}
     written = [split.kind.written(label, split.label_names) for label in split.labels or ()]
-    labels = tuple(split.kind.decode_written(label, index) for label in written)
+    labels = tuple(split.kind.encode(label, index) for label in written)
     return replace(split, labels=labels, label_names=tuple(model))
 
 

@@ -30,7 +30,7 @@ from auxlearn.encoders import checks
 from auxlearn.encoders.families import FAMILIES, family_of
 from auxlearn.encoders.shared import SharedEncoder, quiet_transformers
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, KINDS
+from auxlearn.kinds.choose import CLASSIFICATION
 
 
 def keep_classes(
@@ -137,7 +137,7 @@ def load_encoder(
 
 
 #: ``problem_type`` of checkpoints for other kinds of labels than classes.
-_OF_OTHER_KINDS = {kind.problem_type for kind in KINDS.values()} - {None}
+_OF_OTHER_KINDS = ("multi_label_classification", "regression")
 
 
 def _model_of(kind: Kind, config: Any) -> Any:

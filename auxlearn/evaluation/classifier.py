@@ -21,12 +21,10 @@ from auxlearn.data.tokens import HEAD, Tokenization
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import pool_windows
-from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.labelled import evaluate_labels
-from auxlearn.evaluation.metrics import probability_blocks, reduce_predictions, to_model_labels
-from auxlearn.kinds.base import Kind
+from auxlearn.evaluation.metrics import evaluate, predictions_of
+from auxlearn.kinds.base import Arrays, Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
-from auxlearn.objectives.base import outputs_of, words_of
+from auxlearn.objectives.base import in_order, output_blocks, words_of
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.record import Evaluation
 
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from auxlearn.data.batches import Batch
 
 
-#: Texts per forward pass.
+#: Texts per forward pass, of single classes.
 BATCH_SIZE = 64
 
 
@@ -73,30 +71,36 @@ class Classifier:
         names = self.model.config.id2label
         return tuple(names[number] for number in range(len(names)))
 
-    def probabilities(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`blocks`."""
-        found = np.zeros((len(texts), len(self.label_names)))
-        for rows, block in self.blocks(texts, text_pairs):
-            found[rows] = block
-        return found
-
     def blocks(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield numbers of texts and their class probabilities, ``(n, classes)``, float64.
+    ) -> Iterator[tuple[np.ndarray, Arrays]]:
+        """Yield numbers of texts and their outputs, float64: of single classes, probabilities.
 
         Texts are cut, or read in windows, as in the run. The probabilities are those of
         ``transformers.pipeline("text-classification", ...)`` on the texts as they are cut.
         """
         if not texts:
             return
-        tokens = self._tokenization.tokenize(texts, text_pairs)
-        for rows, block in probability_blocks(self._logits, tokens, BATCH_SIZE):
-            if not np.isfinite(block).all():
+        kind, own = self.kind, self._tokenization
+        starts = own.word_starts(texts) if kind.per_token else None
+        tokens = own.tokenize(texts, text_pairs, starts=starts)
+        constant, size = None, BATCH_SIZE
+        if kind is not CLASSIFICATION:
+            constant, size = self.constant, kind.eval_batch
+        words = words_of(kind, texts)
+        for rows, block in output_blocks(
+            kind, self._logits, tokens, words, constant, batch_size=size
+        ):
+            if not all(np.isfinite(one).all() for one in block):
                 raise RunError("the model gives NaN for some texts: it is damaged, train again")
             yield rows, block
+
+    def probabilities(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`blocks`."""
+        found = in_order(self.blocks(texts, text_pairs))
+        return np.reshape(found, (len(texts), len(self.label_names)))
 
     @property
     def _tokenization(self) -> Tokenization:
@@ -116,43 +120,14 @@ class Classifier:
             raise RunError("the config.json of the model is damaged: it has no constant_prediction")
         return found
 
-    def outputs(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> list[np.ndarray]:
-        """Return the logits of each text, for labels of any kind but single classes."""
-        own = self._tokenization
-        starts = own.word_starts(texts) if self.kind.per_token else None
-        tokens = own.tokenize(texts, text_pairs, starts=starts)
-        words = words_of(self.kind, texts)
-        found = outputs_of(self.kind, self._logits, tokens, words, self.constant)
-        if not all(np.isfinite(one).all() for one in found):
-            raise RunError("the model gives NaN for some texts: it is damaged, train again")
-        return found
-
-    def evaluate(self, ood: OODSet, train: Split | None, majority: int) -> Evaluation:
-        """Evaluate on a set whose labels are mapped to the classes, and ``train`` beside it."""
-        evaluated, labels = ood.split, ood.labels
-        found = reduce_predictions(
-            self.blocks(evaluated.texts, evaluated.text_pairs),
-            true_labels(evaluated, ood),
-            len(labels.label_names),
-            lambda block: map_predictions(block, labels, ood.source.decision),
-        )
-        seen = seen_in_train(train, evaluated) if train else None
-        return evaluate_ood(ood, found, None, seen, majority=majority)
-
-    def evaluate_labels(self, evaluated: Split, train: Split | None) -> Evaluation:
-        """Evaluate on labels of any kind but single classes."""
-        outputs = self.outputs(evaluated.texts, evaluated.text_pairs)
-        return evaluate_labels(
-            self.kind,
-            to_model_labels(evaluated, self.label_names),
-            [self.kind.decode(one, self.thresholds) for one in outputs],
-            outputs,
-            self.label_names,
-            seen=seen_in_train(train, evaluated) if train else None,
-            constant=self.constant,
-        )
+    def evaluate(self, ood: OODSet, train: Split | None, constant: Any) -> Evaluation:
+        """Evaluate on a set whose labels are mapped to those of the model, and ``train`` beside it;
+        ``constant``: the constant prediction of the run.
+        """
+        blocks = self.blocks(ood.split.texts, ood.split.text_pairs)
+        found = predictions_of(blocks, ood, ood.split, self.thresholds)
+        seen = seen_in_train(train, ood.split) if train else None
+        return evaluate(ood, found, None, seen, constant)
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}

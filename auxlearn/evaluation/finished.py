@@ -120,14 +120,10 @@ def evaluate(
     from auxlearn.evaluation.classifier import Classifier
 
     classifier = Classifier.of_run(folder)
-    found = Evaluations(
-        {
-            name: classifier.evaluate(mapped[name], train, _majority(trained))
-            if kind is CLASSIFICATION
-            else classifier.evaluate_labels(mapped[name].split, train)
-            for name, (_, train) in read.items()
-        }
-    )
+    constant = _majority(trained) if kind is CLASSIFICATION else classifier.constant
+    found = Evaluations()
+    for name, (_, train) in read.items():
+        found[name] = classifier.evaluate(mapped[name], train, constant)
     if output is not None:
         found.save(expand(output))
     return found

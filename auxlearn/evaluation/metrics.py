@@ -1,118 +1,157 @@
-"""Class probabilities, the metrics of predictions, and their smooth surrogates."""
+"""What is kept of the predictions for a set, of any kind of labels, and its scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from auxlearn.core.errors import DataError, some_of
+from auxlearn.core.errors import DataError
 from auxlearn.core.metric_names import SURROGATE, Quantity
-from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.settings import Metric
-from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import upload
-from auxlearn.results.record import MANY_LABELS, SPARSE_KEYS, Evaluation, Scores
-
-#: Probabilities that are computed before they are moved to the CPU: 32 MB in single precision.
-BLOCK_VALUES = 8_000_000
+from auxlearn.data.ood import LabelMap, OODSet
+from auxlearn.kinds.base import Arrays, Kind, Labels
+from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.objectives.base import in_order
+from auxlearn.results.record import Evaluation, Scores
 
 #: Classes of an example whose probabilities are kept, if there are many classes.
 TOP_CLASSES = 20
 
-
-def probability_blocks(
-    classify: Callable[[Batch], Tensor],
-    texts: TokenizedTexts,
-    batch_size: int,
-    autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
-    processes: Processes = ALONE,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield numbers of texts and their class probabilities, ``(n, classes)``, float64.
-
-    They are those of some texts at a time, which bounds the memory. Several processes divide the
-    batches among them, and each gets all probabilities.
-    """
-    chunks: list[Tensor] = []
-    order: list[Tensor] = []
-    classes = size = 0
-    with torch.inference_mode():
-        for number, rows in enumerate(eval_batches(texts, batch_size)):
-            if processes.owns(number):
-                with autocast():
-                    logits = classify(collate(texts, rows))
-                chunks.append(logits.float().softmax(-1))
-            if not number:
-                classes = processes.share(chunks[0].shape[1] if chunks else None)
-            order.append(rows)
-            size += len(rows) * classes
-            if size > BLOCK_VALUES:
-                yield _block(order, chunks, number + 1 - len(order), classes, processes)
-                chunks, order, size = [], [], 0
-        if order:
-            yield _block(order, chunks, number + 1 - len(order), classes, processes)
-
-
-def _block(
-    order: list[Tensor], chunks: list[Tensor], first: int, classes: int, processes: Processes
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of some batches, from one number on, and what all processes have of them."""
-    own = [rows.new_full(rows.shape, processes.owns(n)) for n, rows in enumerate(order, first)]
-    found = torch.zeros(sum(map(len, order)), classes, dtype=torch.float32)
-    if chunks:
-        found[torch.cat(own).bool()] = torch.cat(chunks).cpu()  # the only synchronisation
-    processes.add(found)
-    return torch.cat(order).numpy(), found.double().numpy()
+#: Numbers of texts and their outputs, of some texts at a time.
+Blocks = Iterable[tuple[np.ndarray, Arrays]]
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What is kept of the predictions for a set."""
+    """What is kept of the predictions for a set, one entry for each example."""
 
-    predicted: np.ndarray  # predicted classes, (examples,)
-    of_truth: np.ndarray  # probability of the true class, (examples,)
-    top: np.ndarray  # classes, (examples, kept): all, or of many the most probable, best first
-    probabilities: np.ndarray  # their probabilities, (examples, kept)
-    mass: np.ndarray  # sums by class over the examples whose label is known, (classes,)
+    kind: Kind
+    names: Sequence[str]  # of the labels
+    truth: Labels  # true labels, encoded
+    predicted: Labels  # predicted labels, encoded
+    outputs: Arrays
+    unknown: int = 0  # examples whose label the model does not know
+
+    def loss(self, metric: str = "") -> float:
+        """Return the mean loss, or the smooth form of a metric."""
+        return self.kind.mean_loss(self.truth, self.outputs, len(self.names), metric)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics on all examples, by name."""
+        return self.kind.scores(self.truth, self.predicted, self.outputs, self.names)
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Yield what a file of predictions holds of each example besides the labels."""
+        return map(self.kind.line, self.outputs)
+
+    def scores(self, rows: np.ndarray | None = None, whole: bool = False) -> Scores:
+        """Return the scores of all examples, or of those of some rows."""
+        truth, said, outputs = self.truth, self.predicted, self.outputs
+        if rows is not None:
+            truth, said, outputs = (
+                [one[n] for n in rows.tolist()] for one in (truth, said, outputs)
+            )
+        return score(self.kind, truth, said, outputs, self.names, whole or rows is None)
 
 
-def reduce_predictions(
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
-    labels: Sequence[int] | np.ndarray,
-    classes: int,
-    decide: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
-    known: int | None = None,
-) -> Predictions:
-    """Gather predictions from blocks of probabilities, as :func:`probability_blocks` yields them.
+@dataclass(frozen=True, kw_only=True)
+class ClassPredictions(Predictions):
+    """Predictions of single classes, as arrays; outputs are ``(examples, kept)``, float64.
 
-    ``decide`` maps a block to probabilities of other classes and predicted ones; by default the
-    most likely class is predicted. ``known``: number of the classes that the model can predict.
+    Of very many classes the most likely ones of each example are kept. The loss and smooth forms
+    are over the examples whose label the model knows.
     """
-    truth = np.asarray(labels)
-    knows = truth < (classes if known is None else known)
-    many = classes > MANY_LABELS
-    kept = min(TOP_CLASSES, classes) if many else classes
-    predicted = np.empty(len(truth), dtype=np.int64)
-    of_truth = np.empty(len(truth))
-    top = np.empty((len(truth), kept), dtype=np.int32)
-    probabilities = np.empty((len(truth), kept))
-    mass = np.zeros(classes)
+
+    of_truth: np.ndarray  # probability of the true class, (examples,)
+    known: int  # number of the classes that the model can predict, which come first
+    # Of very many classes:
+    top: np.ndarray | None  # those that are kept, best first, (examples, kept)
+    mass: np.ndarray  # sums over the examples whose label is known, (classes,)
+
+    def loss(self, metric: str = "") -> float:
+        knows = np.asarray(self.truth) < self.known
+        if not knows.any():
+            raise DataError(
+                "the model knows none of the labels of the examples: map them by 'labels'"
+            )
+        truth, of_truth = np.asarray(self.truth)[knows], self.of_truth[knows]
+        if metric and self.top is None:
+            outputs = np.asarray(self.outputs)[knows, : self.known]
+            return self.kind.mean_loss(truth, outputs, self.known, metric)
+        if metric == "accuracy":
+            return float(1 - of_truth.mean())
+        if metric != "macro_f1":
+            return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())
+        there = np.bincount(truth, minlength=self.known)
+        overlap = 2 * np.bincount(truth, weights=of_truth, minlength=self.known)
+        f1 = (overlap / (self.mass[: self.known] + there))[there > 0]
+        return float(1 - f1.mean())
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        if self.top is None:
+            yield from super().lines()
+            return
+        for classes, output in zip(self.top, self.outputs, strict=True):
+            values = self.kind.line(output)["probabilities"]
+            names = (self.names[number] for number in classes)
+            yield {"probabilities": dict(zip(names, values, strict=True))}
+
+
+def predictions_of(
+    blocks: Blocks, ood: OODSet, split: Split, thresholds: np.ndarray | None = None
+) -> Predictions:
+    """Return predictions for a set, or for the examples paired with it, from blocks of outputs."""
+    kind, labels, names = split.kind, ood.labels, ood.labels.label_names
+    if kind is not CLASSIFICATION:
+        outputs = in_order(blocks)
+        said = [kind.decode(one, thresholds) for one in outputs]
+        return Predictions(kind, names, true_labels(split, ood), said, outputs)
+    truth, many = np.array(true_labels(split, ood)), kind.abridged(names)
+    knows, kept = truth < labels.known, min(TOP_CLASSES, len(names)) if many else len(names)
+    predicted, of_truth = np.empty(len(truth), dtype=np.int64), np.empty(len(truth))
+    top = np.empty((len(truth), kept), dtype=np.int32) if many else None
+    probabilities, mass = np.empty((len(truth), kept)), np.zeros(len(names))
     for rows, block in blocks:
-        values, chosen = decide(block) if decide else (block, block.argmax(1))
-        predicted[rows] = chosen
+        values, predicted[rows] = map_predictions(block, labels, ood.source.decision)
         of_truth[rows] = values[np.arange(len(rows)), truth[rows]]
-        mass += values[knows[rows]].sum(0)
-        best = _most_likely(values, kept) if many else np.arange(kept)
-        top[rows] = best
-        probabilities[rows] = np.take_along_axis(values, best, 1) if many else values
-    return Predictions(predicted, of_truth, top, probabilities, mass)
+        if top is not None:
+            mass += values[knows[rows]].sum(0)
+            top[rows] = best = _most_likely(values, kept)
+            values = np.take_along_axis(values, best, 1)
+        probabilities[rows] = values
+    return ClassPredictions(
+        *(kind, names, truth, predicted, probabilities, int((~knows).sum())),
+        of_truth=of_truth,
+        known=labels.known,
+        top=top,
+        mass=mass,
+    )
+
+
+def map_predictions(
+    probabilities: Arrays, labels: LabelMap, decision: Literal["sum", "argmax"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Map class probabilities to those of the labels of a set, and to predicted labels.
+
+    Several classes of the model may correspond to one label, as neutral and contradiction do to
+    the non-entailment of HANS: their probabilities are summed, and ``sum`` predicts the most likely
+    label by that sum; ``argmax`` that of the most likely class, as in McCoy et al. (2019,
+    https://arxiv.org/abs/1902.01007). Returns ``(examples, labels)`` and ``(examples,)``.
+    """
+    found, shape = np.asarray(probabilities), (len(probabilities), len(labels.label_names))
+    if labels.targets == tuple(range(shape[1])):
+        summed = found
+    else:
+        summed = np.zeros(shape)
+        for number, target in enumerate(labels.targets):
+            summed[:, target] += found[:, number]
+    if decision == "sum":
+        return summed, summed.argmax(1)
+    return summed, np.asarray(labels.targets)[found.argmax(1)]
 
 
 def _most_likely(values: np.ndarray, count: int) -> np.ndarray:
@@ -125,196 +164,91 @@ def _most_likely(values: np.ndarray, count: int) -> np.ndarray:
     return np.take_along_axis(found, order, 1)
 
 
-def score_predictions(
-    labels: Sequence[int] | np.ndarray,
-    predicted: np.ndarray,
-    label_names: Sequence[str],
-    *,
-    per_class: bool = True,
-    confusion: bool = True,
+def true_labels(split: Split, ood: OODSet) -> list[Any]:
+    """Return the true labels of a split by the numbers of the labels of a set."""
+    if split.labels is None:
+        raise DataError(f"split '{split.name}' has no labels to evaluate against")
+    number = dict(zip(ood.split.label_names, ood.labels.labels, strict=True))
+    written = (split.kind.written(label, split.label_names) for label in split.labels)
+    return [split.kind.encode(label, number) for label in written]
+
+
+def score(
+    kind: Kind,
+    truth: Labels,
+    predicted: Labels,
+    outputs: Arrays | None,
+    names: Sequence[str],
+    whole: bool = True,
 ) -> Scores:
-    """Return the scores of predicted classes, those of scikit-learn to the last digit.
-
-    With many classes, scores by class and confusions are included only if they are asked for.
-
-    >>> scores = score_predictions([0, 0, 1, 1], np.array([0, 0, 1, 0]), ["no", "yes"])
-    >>> scores.accuracy, scores.confusion
-    (0.75, [[2, 0], [1, 1]])
-    """
-    truth, count = np.asarray(labels, dtype=np.int64), len(label_names)
-    every = max(count, int(truth.max(initial=-1)) + 1)
-    # scikit-learn takes a second to load, and its checks of the arguments longer than these counts.
-    right = np.bincount(truth[truth == predicted], minlength=every)
-    said, support = (np.bincount(one, minlength=every) for one in (predicted, truth))
-    precision, recall = right / np.maximum(said, 1), right / np.maximum(support, 1)
-    f1 = 2 * right / np.maximum(said + support, 1)
-    many = count > MANY_LABELS
-    digits = 6 if many else None  # otherwise the digits of 5,000 classes take megabytes
+    """Return scores, of a whole set or of a part of it; without outputs, of a constant."""
+    by_class = (whole and outputs is not None) or not kind.abridged(names)
     return Scores(
-        examples=len(predicted),
-        metrics={
-            "accuracy": float((truth == predicted).mean()),
-            # over the classes that occur, as f1_score has it
-            "macro_f1": float(f1[np.union1d(truth, predicted)].mean()),
-        },
-        per_class={
-            name: {
-                "precision": _rounded(precision[number], digits),
-                "recall": _rounded(recall[number], digits),
-                "f1": _rounded(f1[number], digits),
-                "support": int(support[number]),
-            }
-            for number, name in enumerate(label_names)
-            if per_class or not many
-        },
-        confusion=(_sparse_confusion(truth, predicted, count) if confusion else {})
-        if many
-        else _confusion(truth, predicted, count),
+        examples=len(truth),
+        metrics=kind.scores(truth, predicted, outputs, names),
+        per_class=kind.per_class(truth, predicted, names) if by_class else {},
+        confusion=kind.confusion(truth, predicted, names, whole),
     )
 
 
-def _confusion(truth: np.ndarray, predicted: np.ndarray, classes: int) -> list[list[int]]:
-    """Return the number of examples by true and predicted class, unknown labels left out."""
-    cells = (truth * classes + predicted)[truth < classes]
-    counts = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
-    return counts.tolist()
-
-
-def _rounded(value: float, digits: int | None) -> float:
-    return float(value) if digits is None else round(float(value), digits)
-
-
-def _sparse_confusion(
-    labels: Sequence[int] | np.ndarray, predicted: np.ndarray, classes: int
-) -> dict[str, list[int]]:
-    cells, counts = np.unique(np.asarray(labels) * classes + predicted, return_counts=True)
-    true, predicted = np.divmod(cells, classes)
-    lists = (true.tolist(), predicted.tolist(), counts.tolist())
-    return dict(zip(SPARSE_KEYS, lists, strict=True))
-
-
 def evaluate(
+    ood: OODSet,
     found: Predictions,
-    labels: Sequence[int] | np.ndarray,
-    label_names: Sequence[str],
+    partner: Predictions | None,
     seen: Sequence[bool] | None,
-    majority: int,
-    known: int | None = None,
+    constant: Any,
 ) -> Evaluation:
     """Evaluate predictions on all examples of a set, and on those whose text is not in train.
 
     A model has a class for each label of train and for no other one. Labels that it does not know
     are classes of the metrics all the same: their examples are wrong in accuracy, and each has an
     F1 of 0 in macro-F1, as in scikit-learn with ``zero_division=0``. The loss is the mean over the
-    other examples. ``majority`` is the most frequent class of train, ``known`` the number of
-    classes that the model can predict, which come first.
+    other examples.
+
+    ``partner``: predictions for the examples paired with them. A pair is right if no label of the
+    two is wrong, the contrast consistency of Gardner et al. (2020,
+    https://arxiv.org/abs/2004.02709). ``seen``: which examples have a text that is in train;
+    ``constant``: the constant prediction that is best for train, by the labels of the model.
     """
-    truth, predicted = np.asarray(labels), found.predicted
-    knows = truth < (len(label_names) if known is None else known)
-    if not knows.any():
-        raise DataError("the model knows none of the labels of the examples: map them by 'labels'")
-    unseen = np.zeros(len(truth), dtype=bool) if seen is None else ~np.asarray(seen, dtype=bool)
-    return Evaluation(
-        all=score_predictions(truth, predicted, label_names),
-        unseen=score_predictions(
-            truth[unseen], predicted[unseen], label_names, per_class=False, confusion=False
-        )
-        if unseen.any()
+    kind, names, truth = found.kind, found.names, found.truth
+    unseen = np.flatnonzero(~np.asarray(seen, dtype=bool)) if seen is not None else np.array([])
+    if kind is CLASSIFICATION:
+        constant = ood.labels.targets[constant]
+    constants = [kind.repeated(constant, label) for label in truth]
+    columns = {name: ood.split.meta[name] for name in ood.source.subsets or ()}
+    evaluation = Evaluation(
+        all=found.scores(),
+        # Those of classes are abridged although they may be of all examples.
+        unseen=found.scores(unseen, len(unseen) == len(truth) and kind is not CLASSIFICATION)
+        if len(unseen)
         else None,
-        seen_examples=None if seen is None else int((~unseen).sum()),
-        majority=score_predictions(
-            truth, np.full_like(truth, majority), label_names, per_class=False
-        ),
-        loss=float(-np.log(np.clip(found.of_truth[knows], 1e-300, None)).mean()),
-        unknown_labels=int((~knows).sum()),
+        seen_examples=None if seen is None else len(truth) - len(unseen),
+        majority=score(kind, truth, constants, None, names),
+        loss=found.loss(),
+        subsets={
+            f"{name}: {value}": found.scores(np.flatnonzero(np.asarray(values) == value))
+            for name, values in columns.items()
+            for value in sorted(set(values))
+        },
+        unknown_labels=found.unknown,
     )
-
-
-def to_model_labels(split: Split, label_names: Sequence[str]) -> list[Any]:
-    """Return the labels of a split by the class numbers of a model, matched by name."""
-    if split.labels is None:
-        raise DataError(f"split '{split.name}' has no labels to evaluate against")
-    unknown = sorted(set(split.label_names) - set(label_names))
-    if unknown:
-        raise DataError(
-            f"'{split.name}' has the labels {some_of(split.label_names)}, "
-            f"the model knows {some_of(label_names)}: no match for {some_of(unknown)}"
+    if partner is None:
+        return evaluation
+    wrong = [
+        kind.fault(one, said) + kind.fault(two, told)
+        for one, said, two, told in zip(
+            *(truth, found.predicted, partner.truth, partner.predicted), strict=True
         )
-    number = {name: index for index, name in enumerate(label_names)}
-    written = (split.kind.written(label, split.label_names) for label in split.labels)
-    return [split.kind.decode_written(label, number) for label in written]
+    ]
+    return replace(
+        evaluation,
+        partner=score(kind, partner.truth, partner.predicted, None, names, False),
+        pair_accuracy=wrong.count(0) / len(wrong),
+    )
 
 
 #: What a validation loss stands for: a metric, or nothing but itself.
 Surrogate = Metric | Literal["cross_entropy"]
-
-
-def smooth_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean probability of the labels: the expected accuracy of classes drawn by them.
-
-    If every probability is 0 or 1, it equals the accuracy. Its gradient by the logits is bounded by
-    1/4 for each example, and vanishes for an example that is certain, rightly or wrongly.
-    """
-    truth = upload(labels, logits.device)
-    return logits.softmax(-1).gather(-1, truth[:, None]).mean()
-
-
-def smooth_macro_f1(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Return the macro-F1 of predicted probabilities instead of decisions, which has a gradient.
-
-    With the probability :math:`p_{nc}` of class c for example n and the one-hot label
-    :math:`y_{nc}`, counts become expectations, and
-    :math:`F1_c = 2 \sum_n p_{nc} y_{nc} / (\sum_n p_{nc} + \sum_n y_{nc})`. If every probability
-    is 0 or 1, the mean equals macro-F1 over the classes that occur in the labels. Classes absent
-    from ``labels`` are left out of the mean, as a batch has no information on their recall.
-    """
-    probabilities = logits.softmax(-1)
-    present = upload(labels.unique(), logits.device)
-    truth = nn.functional.one_hot(upload(labels, logits.device), logits.shape[-1])
-    truth = truth.to(probabilities)
-    overlap = 2 * (probabilities * truth).sum(0)
-    f1 = overlap / (probabilities.sum(0) + truth.sum(0))
-    return f1[present].mean()
-
-
-def surrogate_loss(logits: Tensor, labels: Tensor, surrogate: Surrogate) -> Tensor:
-    """Return one minus smooth accuracy or smooth macro-F1, or the cross-entropy.
-
-    ``logits`` are ``(examples, classes)``; ``labels`` ``(examples,)``, on the CPU.
-    """
-    if surrogate == "macro_f1":
-        return 1 - smooth_macro_f1(logits, labels)
-    if surrogate == "accuracy":
-        return 1 - smooth_accuracy(logits, labels)
-    return nn.functional.cross_entropy(logits, upload(labels, logits.device))
-
-
-def surrogate_metric(
-    probabilities: np.ndarray, labels: Sequence[int] | np.ndarray, surrogate: Surrogate
-) -> float:
-    """Return :func:`surrogate_loss` of predicted probabilities, ``(examples, classes)``."""
-    logits = torch.from_numpy(probabilities).clamp(min=1e-300).log()
-    return float(surrogate_loss(logits, torch.as_tensor(labels), surrogate))
-
-
-def surrogate_from_sums(
-    of_truth: np.ndarray,
-    mass: np.ndarray,
-    labels: Sequence[int] | np.ndarray,
-    surrogate: Surrogate,
-) -> float:
-    """Return :func:`surrogate_metric` without the whole matrix of probabilities.
-
-    ``of_truth`` is the probability of each true class, ``mass`` the sum of those of each class.
-    """
-    if surrogate == "cross_entropy":
-        return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())
-    if surrogate == "accuracy":
-        return float(1 - of_truth.mean())
-    truth = np.bincount(labels, minlength=len(mass))
-    overlap = 2 * np.bincount(labels, weights=of_truth, minlength=len(mass))
-    present = truth > 0
-    return float(1 - (overlap[present] / (mass + truth)[present]).mean())
 
 
 def surrogate_report(

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from auxlearn.kinds.base import Kind, mean_over
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.kinds.base import mean_over
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.results.predictions import read_labels, read_stored
-from auxlearn.results.record import MANY_LABELS, RunResults
+from auxlearn.results.record import RunResults
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
@@ -101,34 +101,28 @@ class ExampleLosses:
 
     @classmethod
     def of(cls, path: Path, results: RunResults) -> ExampleLosses:
-        kind = kind_of(results.config.get("kind"))
-        if kind is not CLASSIFICATION:
-            return cls._of_kind(kind, path, results)
-        names = list(results.evaluations["dev"].all.per_class)
-        classes = len(results.dataset.label_names)
-        if len(names) > MANY_LABELS:
+        """Read them: means over the labels, or words, of each example; of numbers, the errors."""
+        kind, names = results.kind, results.names_of("dev")
+        classes, single = len(results.dataset.label_names), kind is CLASSIFICATION
+        if single and kind.abridged(names):
             truth, predicted = read_labels(path, "dev", {one: n for n, one in enumerate(names)})
             wrong = (truth != predicted).astype(float)
             return cls(truth, wrong, wrong)
         stored = read_stored(path, "dev", kind, names)
-        labels, predicted = np.array(stored.truth), np.array(stored.predicted)
-        known = labels < classes
-        labels, wrong = labels[known], (labels != predicted)[known].astype(float)
-        probabilities = np.array(stored.values)[known][:, :classes]
-        return cls(labels, calibrated_log_losses(probabilities, labels), wrong)
-
-    @classmethod
-    def _of_kind(cls, kind: Kind, path: Path, results: RunResults) -> ExampleLosses:
-        """Return the means over the labels, or words, of each example; of numbers, the errors."""
-        stored = read_stored(path, "dev", kind, results.dataset.label_names)
-        count, none = len(stored.truth), np.zeros(len(stored.truth), dtype=int)
-        found = kind.decisions(stored.truth, [kind.output(one) for one in stored.values])
+        outputs = [kind.output(one) for one in stored.values]
+        if single:
+            labels = np.array(stored.truth)
+            known = labels < classes
+            wrong = (labels != np.array(stored.predicted))[known].astype(float)
+            probabilities = np.array(outputs)[known, :classes]
+            return cls(labels[known], calibrated_log_losses(probabilities, labels[known]), wrong)
+        found, none = kind.decisions(stored.truth, outputs), np.zeros(len(outputs), dtype=int)
         if found is None:
             errors = np.array(stored.truth) - np.array(stored.predicted)
             return cls(none, errors**2, np.abs(errors))
         probabilities, labels, owners = found
-        losses = mean_over(owners, calibrated_log_losses(probabilities, labels), count)
-        wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), count)
+        losses = mean_over(owners, calibrated_log_losses(probabilities, labels), len(none))
+        wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), len(none))
         return cls(none, losses, wrong)
 
     def minus(self, other: ExampleLosses, balanced: bool) -> tuple[Difference, Difference]:

@@ -28,8 +28,8 @@ from auxlearn.data.tables import (
     text_lines,
     write_table,
 )
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of, named
+from auxlearn.kinds.base import Arrays, Kind
+from auxlearn.kinds.choose import kind_of, named
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
@@ -231,45 +231,35 @@ def predict_table(run: Path, table: Table, columns: Columns = USUAL) -> Table:
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
             "written to: rename it or leave it out"
         )
-    if kind is not CLASSIFICATION:
-        outputs = classifier.outputs(texts, pairs)
-        added = label_columns(kind, classifier.label_names, outputs, classifier.thresholds)
-        return replace(table, columns={**table.columns, **added})
-    added = prediction_columns(classifier.blocks(texts, pairs), len(texts), classifier.label_names)
+    blocks = classifier.blocks(texts, pairs)
+    added = prediction_columns(
+        kind, blocks, len(texts), classifier.label_names, classifier.thresholds
+    )
     return replace(table, columns={**table.columns, **added})
 
 
-def label_columns(
+def prediction_columns(
     kind: Kind,
-    names: Sequence[str],
-    outputs: Sequence[np.ndarray],
+    blocks: Iterable[tuple[np.ndarray, Arrays]],
+    count: int,
+    label_names: Sequence[str],
     thresholds: np.ndarray | None,
 ) -> dict[str, Any]:
-    """Return the predicted labels, and the probability of each where several can be right."""
-    found: dict[str, Any] = {
-        LABEL: [kind.written(kind.decode(one, thresholds), names) for one in outputs]
-    }
-    lines = [] if kind.per_token else [kind.line(one).get("probabilities") for one in outputs]
-    if all(lines) and lines:
-        columns = zip(names, zip(*lines, strict=True), strict=True)
-        found |= {f"{PROBABILITY}{name}": list(values) for name, values in columns}
-    return found
-
-
-def prediction_columns(
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]], count: int, label_names: Sequence[str]
-) -> dict[str, Any]:
-    """Return the columns of predictions: the most likely label, and each class's probability."""
-    labels = [""] * count
+    """Return the columns of predictions: the predicted label, and the probability of each label of
+    a text where the kind has any.
+    """
+    labels: list[Any] = [None] * count
     # Python's arrays hold 8 bytes a number, where lists hold 32.
-    probabilities = [array("d", bytes(8 * count)) for _ in label_names]
+    probabilities: dict[str, array[float]] = {}
     for rows, block in blocks:
-        for row, best in zip(rows.tolist(), block.argmax(1).tolist(), strict=True):
-            labels[row] = label_names[best]
-        for column, values in zip(probabilities, block.T, strict=True):
-            np.frombuffer(column)[rows] = values
-    named = {f"{PROBABILITY}{n}": one for n, one in zip(label_names, probabilities, strict=True)}
-    return {LABEL: labels, **named}
+        for row, one in zip(rows.tolist(), block, strict=True):
+            labels[row] = kind.written(kind.decode(one, thresholds), label_names)
+        values = np.array([kind.shown(one) for one in block])
+        if values.size and not probabilities:
+            probabilities = {name: array("d", bytes(8 * count)) for name in label_names}
+        for column, shown in zip(probabilities.values(), values.T, strict=True):
+            np.frombuffer(column)[rows] = shown
+    return {LABEL: labels, **{f"{PROBABILITY}{name}": one for name, one in probabilities.items()}}
 
 
 def _texts(

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+import numpy as np
+
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.metric_names import METRICS
+from auxlearn.core.metric_names import METRICS, TITLES
 from auxlearn.core.settings import KindName
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
@@ -25,18 +26,23 @@ if TYPE_CHECKING:
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
 
+#: Usual columns of lists of words, and of their tags.
+WORDS = ("text", "tokens", "words")
+WORD_LABELS = ("label", "tags", "ner_tags", "labels")
+
 #: One for each example, and the names of all classes.
-Labels: TypeAlias = Sequence[Any]
-Arrays: TypeAlias = "Sequence[np.ndarray]"
+Labels: TypeAlias = "Sequence[Any] | np.ndarray"
+Arrays: TypeAlias = "Sequence[np.ndarray] | np.ndarray"
 Names: TypeAlias = Sequence[str]
 
 
 class Kind(ABC):
-    """A kind of labelled task.
+    """A kind of labelled task; unless its methods say otherwise, of lists of names.
 
     A label is what a reader returns for an example (names, numbers), and an encoded label what a
     split holds: numbers of classes, or a number. An output is what the head computes for an
-    example: an array of logits, of each word if the kind is ``per_token``.
+    example: an array of logits, of each word if the kind is ``per_token``; of single classes, their
+    probabilities.
 
     Attributes:
         name: Value of ``--kind``.
@@ -48,6 +54,7 @@ class Kind(ABC):
         columns_beside: Columns that labels are read from as well.
         unit: Unit of the loss of an example.
         eval_batch: Texts per forward pass without gradients.
+        compared: Metrics that comparisons have beside :attr:`metrics`.
     """
 
     name: ClassVar[KindName]
@@ -59,6 +66,7 @@ class Kind(ABC):
     columns_beside: ClassVar[tuple[str, ...]] = ()
     unit: ClassVar[str] = "nats"
     eval_batch: ClassVar[int] = 128
+    compared: ClassVar[tuple[str, ...]] = ()
 
     @property
     def metrics(self) -> Mapping[str, str]:
@@ -87,21 +95,21 @@ class Kind(ABC):
         if len(names) < 2:
             raise DataError(f"{where} has fewer than two labels: there is nothing to learn")
 
-    @abstractmethod
     def names(self, label: Any) -> tuple[str, ...]:
         """Return the names that a label is made of; none for a number."""
+        return tuple(label)
 
     def renamed(self, label: Any, classes: Mapping[str, str]) -> Any:
         """Return a label with the classes that its names stand for."""
         return label
 
-    @abstractmethod
     def encode(self, label: Any, index: Mapping[str, int]) -> Any:
-        """Return a label by the numbers of its names."""
+        """Return a label, also as JSON holds it, by the numbers of its names."""
+        return tuple(index[name] for name in label)
 
-    @abstractmethod
     def written(self, label: Any, names: Names) -> Any:
         """Return an encoded label as JSON holds it."""
+        return [names[number] for number in label]
 
     def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the outputs, by the sorted names that occur in train."""
@@ -113,9 +121,9 @@ class Kind(ABC):
 
     # Dividing
 
-    @abstractmethod
     def classes(self, label: Any) -> tuple[int, ...]:
         """Return the classes that an encoded label is made of; for a number its only output."""
+        return tuple(label)
 
     def strata(self, labels: Labels, parts: int | None = None) -> list[int]:
         """Return the stratum of each example: by default the rarest class of its label. Numbers
@@ -180,10 +188,12 @@ class Kind(ABC):
 
     # Measuring
 
+    def of_logits(self, logits: Tensor) -> Tensor:
+        """Return the outputs of texts, in single precision, by the logits of a head for texts."""
+        return logits.float()
+
     def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
         """Return the mean loss of outputs, or the smooth form of a metric."""
-
-        import numpy as np
         import torch
 
         joined = np.concatenate if self.per_token else np.stack
@@ -216,6 +226,14 @@ class Kind(ABC):
         """Return precision, recall, F1 and support of each class; none for numbers."""
         return {}
 
+    def abridged(self, names: Names) -> bool:
+        """Whether scores have what is of single labels only where they are of a whole set."""
+        return True
+
+    def confusion(self, truth: Labels, predicted: Labels, names: Names, whole: bool) -> Any:
+        """Return the numbers of examples by true and predicted class, of single classes."""
+        return []
+
     def best_thresholds(self, truth: Labels, outputs: Arrays) -> np.ndarray | None:
         """Return the thresholds that are best on examples, for a kind that has any."""
         return None
@@ -224,17 +242,22 @@ class Kind(ABC):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         """Return what a line of predictions holds besides the labels."""
 
+    def shown(self, output: np.ndarray) -> Any:
+        """Return the probability of each label, for tables; none for numbers, and for words."""
+        return () if self.per_token else self.line(output).get("probabilities", ())
+
     @abstractmethod
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         """Return the numbers of a line of predictions: probabilities, or the predicted number."""
 
+    def kept(self, truth: Any, predicted: Any, output: np.ndarray, names: Names) -> np.ndarray:
+        """Return of an output what a line of predictions would give."""
+        labels = {"label": self.written(truth, names), "predicted": self.written(predicted, names)}
+        return self.stored(labels | self.line(output), names)
+
     @abstractmethod
     def output(self, stored: np.ndarray) -> np.ndarray:
         """Return an output with these probabilities, or this number."""
-
-    @abstractmethod
-    def decode_written(self, label: Any, index: Mapping[str, int]) -> Any:
-        """Return the encoded label that :meth:`written` returned as JSON."""
 
     @abstractmethod
     def decisions(
@@ -253,23 +276,19 @@ class Kind(ABC):
         """Return what has an F1 of its own: labels, types of spans; none for numbers."""
         return ()
 
+    @abstractmethod
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return numbers of each example whose sums give the metrics, ``(examples, numbers)``.
 
         Those of right, predicted and true items of each name that is :meth:`counted` come first.
-        Single classes, of which there may be thousands, are counted by the comparison itself.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return a metric, or ``f1:LABEL`` and the like, of sums of any leading shape."""
-        raise NotImplementedError
 
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return a metric of all examples, then without each of them, ``(1 + examples,)``."""
-
-        import numpy as np
-
         total = sums.sum(0)
         return self.of_sums(metric, np.concatenate([total[None], total - sums]), names)
 
@@ -307,11 +326,24 @@ def f1_of(right: int, said: int, there: int) -> dict[str, float]:
     }
 
 
+def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Return a quotient, 0 where it is not defined."""
+    above = np.asarray(above, dtype=float)
+    return np.divide(above, below, out=np.zeros_like(above), where=np.asarray(below) > 0)
+
+
+def constant_loss(classes: Tensor, metric: str) -> float:
+    """Return the loss of the best constant prediction of classes, ``(choices,)``: for accuracy it
+    is certain of the most frequent one, and the cross-entropy is the entropy of their shares.
+    """
+    shares = classes.unique(return_counts=True)[1].double() / len(classes)
+    if metric == "accuracy":
+        return 1 - float(shares.max())
+    return 1.0 if metric in TITLES else -float((shares * shares.log()).sum())
+
+
 def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarray:
     """Return the mean of the values of each example, 0 for one without any."""
-
-    import numpy as np
-
     totals = np.bincount(owners, weights=values, minlength=examples)
     return totals / np.maximum(1, np.bincount(owners, minlength=examples))
 
@@ -330,24 +362,18 @@ def of_counts(
         names: The names.
     """
 
-    import numpy as np
-
     which, colon, name = metric.partition(":")
     if colon:
         right, said, there = (one[..., names.index(name)] for one in (right, said, there))
     elif metric != "macro_f1":
         right, said, there = (one.sum(-1) for one in (right, said, there))
     parts = {"precision": (right, said), "recall": (right, there)}
-    above, below = parts.get(which, (2 * right, said + there))
-    found = np.divide(above, below, out=np.zeros(np.shape(below)), where=below > 0)
-    return np.asarray(found.mean(-1) if metric == "macro_f1" else found)
+    found = ratio(*parts.get(which, (2 * right, said + there)))
+    return found.mean(-1) if metric == "macro_f1" else found
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Return probabilities over the last axis."""
-
-    import numpy as np
-
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.settings import KindName
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.classification import Classification
-from auxlearn.kinds.dependency import Dependency
-from auxlearn.kinds.multi_label import MultiLabel, as_list
-from auxlearn.kinds.regression import Regression
-from auxlearn.kinds.token_classification import TokenClassification
+from auxlearn.kinds.base import WORD_LABELS, WORDS, Kind
+from auxlearn.kinds.labels import as_list
 
 if TYPE_CHECKING:
     from auxlearn.core.table import Table
 
-CLASSIFICATION = Classification()
 
-KINDS: dict[KindName, Kind] = {
-    kind.name: kind
-    for kind in (CLASSIFICATION, MultiLabel(), Regression(), TokenClassification(), Dependency())
-}
+class _Kinds(Mapping[KindName, Kind]):
+    """The kinds by name, each of which is loaded when it is asked for."""
+
+    def __getitem__(self, name: KindName) -> Kind:
+        kind: Kind = importlib.import_module(f"auxlearn.kinds.{name}").KIND
+        return kind
+
+    def __iter__(self) -> Iterator[KindName]:
+        return iter(get_args(KindName))
+
+    def __len__(self) -> int:
+        return len(get_args(KindName))
+
+
+KINDS = _Kinds()
+
+CLASSIFICATION = KINDS["classification"]
 
 #: A number that is no whole one, as text.
 _FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?\s*")
@@ -101,18 +110,17 @@ def find_kind(table: Table, text: str, label: str) -> Kind:
     Lists beside lists of words are tags, or heads where no tags differ; other lists are several
     labels; numbers of which one has a fraction are to be predicted. Anything else names classes.
     """
-    tokens = KINDS["token_classification"]
 
     def values(column: str, usual: tuple[str, ...]) -> list[Any]:
         found = table.columns.get(named(table.columns, column, usual), [])
         return [value for value in found if value is not None and value != ""]
 
-    words = values(text, tokens.text_columns)
+    words = values(text, WORDS)
     if words and all(isinstance(one, list | tuple) for one in words):
-        tags = values(label, tokens.label_columns)
+        tags = values(label, WORD_LABELS)
         heads = heads_of(table, label)
         untagged = heads == tags or len(_labels_in(tags)) < 2
-        return KINDS["dependency"] if heads and untagged else tokens
+        return KINDS["dependency" if heads and untagged else "token_classification"]
     present = values(label, ("label", "labels"))
     if present and all(map(_is_list, present)):
         return KINDS["multi_label"]

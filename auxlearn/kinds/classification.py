@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from auxlearn.core.errors import DataError
 from auxlearn.kinds.base import (
-    LEAST,
     Arrays,
     Kind,
     Labels,
     Names,
-    most_frequent,
+    constant_loss,
+    f1_of,
+    of_counts,
+    ratio,
     smooth_f1,
-    softmax,
 )
 from auxlearn.kinds.labels import read_labels
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from auxlearn.core.table import Table
+
+#: Classes beyond which what is recorded for each class, or each pair of classes, is abridged.
+MANY_LABELS = 100
+
+#: Lists of a sparse confusion matrix.
+SPARSE_KEYS = ("true", "predicted", "count")
+
+#: Numbers that are held at a time.
+_BLOCK = 2**21
 
 
 class Classification(Kind):
     """One class for each text; cross-entropy; accuracy and macro-F1.
 
-    As the primary task it has more: out-of-distribution sets with label maps, labels that train
-    lacks, thousands of classes, and a confusion matrix (:mod:`auxlearn.evaluation.evaluator`).
+    Outputs are probabilities. There may be thousands of classes: what is kept of them in memory and
+    in files is abridged from :data:`MANY_LABELS` on.
     """
 
     name = "classification"
+    compared = ("weighted_f1", "mcc")
 
     def read(self, table: Table, column: str, keep_null: bool) -> list[str]:
         return read_labels(table, column, keep_null)
 
-    def check_train(self, where: str, names: Names, labels: Sequence[str]) -> None:
+    def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(names) < 2:
             raise DataError(f"{where} has a single class, '{names[0]}': a classifier needs two")
 
@@ -56,13 +69,13 @@ class Classification(Kind):
     def classes(self, label: int) -> tuple[int, ...]:
         return (label,)
 
-    def strata(self, labels: Sequence[int], parts: int | None = None) -> list[int]:
+    def strata(self, labels: Labels, parts: int | None = None) -> list[int]:
         return list(labels)
 
-    def targets(self, labels: Sequence[int], classes: int) -> Tensor:
+    def targets(self, labels: Labels, classes: int) -> Tensor:
         import torch
 
-        return torch.tensor(labels)
+        return torch.as_tensor(labels)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         from torch import nn
@@ -70,55 +83,166 @@ class Classification(Kind):
         return nn.functional.cross_entropy(logits, targets)
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
+        """Return one minus the mean probability of the labels, or minus the F1 of expected counts.
+
+        The first is the expected error of classes drawn by the probabilities. Its gradient by the
+        logits is bounded by 1/4 for each example, and vanishes for one that is certain, rightly or
+        wrongly. Of the second, classes absent from the labels are left out, as a batch has no
+        information on their recall.
+        """
         from torch import nn
 
         chosen = logits.softmax(-1)
+        if metric == "accuracy":
+            return 1 - chosen.gather(-1, targets[:, None]).mean()
         wanted = nn.functional.one_hot(targets, logits.shape[-1]).to(chosen)
-        if metric == "macro_f1":
-            return 1 - smooth_f1(chosen, wanted, "macro")
-        return 1 - (chosen * wanted).sum(-1).mean()
+        return 1 - smooth_f1(chosen, wanted, "macro")
+
+    def constant_loss(self, targets: Tensor, metric: str) -> float:
+        return constant_loss(targets, metric)
+
+    def of_logits(self, logits: Tensor) -> Tensor:
+        return logits.float().softmax(-1)
+
+    def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
+        import torch
+
+        logits = torch.from_numpy(np.asarray(outputs)).clamp(min=1e-300).log()
+        return float(self.surrogate(logits, self.targets(truth, classes), metric))
 
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> int:
         return int(output.argmax())
 
-    def constant(self, labels: Sequence[int]) -> int:
-        return int(most_frequent(labels))
+    def constant(self, labels: Labels) -> int:
+        return Counter(labels).most_common(1)[0][0]
 
     def scores(
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
-        from sklearn import metrics
+        """Return accuracy and macro-F1, those of scikit-learn to the last digit.
 
+        scikit-learn takes a second to load, and its checks of the arguments longer than the counts.
+        """
+        right, said, there = self._counts(truth, predicted, names)
+        f1 = 2 * right / np.maximum(said + there, 1)
         return {
-            "accuracy": float(metrics.accuracy_score(truth, predicted)),
-            "macro_f1": float(metrics.f1_score(truth, predicted, average="macro", zero_division=0)),
+            "accuracy": float((np.asarray(truth) == np.asarray(predicted)).mean()),
+            "macro_f1": float(f1[said + there > 0].mean()),  # over the classes that occur
         }
 
+    def per_class(
+        self, truth: Labels, predicted: Labels, names: Names
+    ) -> dict[str, dict[str, float]]:
+        counts = zip(*(one.tolist() for one in self._counts(truth, predicted, names)), strict=True)
+        found = {name: f1_of(*one) for name, one in zip(names, counts, strict=False)}
+        if not self.abridged(names):
+            return found
+        # All digits of 5,000 classes take megabytes.
+        return {name: {key: round(v, 6) for key, v in one.items()} for name, one in found.items()}
+
+    def abridged(self, names: Names) -> bool:
+        return len(names) > MANY_LABELS
+
+    def confusion(self, truth: Labels, predicted: Labels, names: Names, whole: bool) -> Any:
+        count, true = len(names), np.asarray(truth, dtype=np.int64)
+        cells = true * count + np.asarray(predicted)
+        if not self.abridged(names):
+            counts = np.bincount(cells[true < count], minlength=count**2)
+            return counts.reshape(count, count).tolist()
+        if not whole:
+            return {}
+        cells, counts = np.unique(cells, return_counts=True)
+        lists = (one.tolist() for one in (*np.divmod(cells, count), counts))
+        return dict(zip(SPARSE_KEYS, lists, strict=True))
+
+    def _counts(
+        self, truth: Labels, predicted: Labels, names: Names
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return how many examples of each class are right, predicted and there."""
+        true, said = (np.asarray(one, dtype=np.int64) for one in (truth, predicted))
+        every = max(len(names), 1 + int(max(true.max(initial=-1), said.max(initial=-1))))
+        right, told, there = (
+            np.bincount(one, minlength=every) for one in (true[true == said], said, true)
+        )
+        return right, told, there
+
     def line(self, output: np.ndarray) -> dict[str, Any]:
-        return {"probabilities": [round(float(p), 8) for p in softmax(output)]}
+        return {"probabilities": [round(p, 8) for p in output.tolist()]}
+
+    def shown(self, output: np.ndarray) -> np.ndarray:
+        return output
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        import numpy as np
-
         found = np.array(line["probabilities"], dtype=float)
         if found.shape != (len(names),) or not (abs(found.sum() - 1) < 1e-5 and found.min() >= 0):
             raise ValueError(f"no probabilities of {len(names)} classes")
         return found
 
-    def output(self, stored: np.ndarray) -> np.ndarray:
-        import numpy as np
+    def kept(self, truth: int, predicted: int, output: np.ndarray, names: Names) -> np.ndarray:
+        """Return all digits."""
+        return output
 
-        return np.asarray(np.log(stored.clip(LEAST)))
+    def output(self, stored: np.ndarray) -> np.ndarray:
+        return stored
+
+    def counted(self, names: Names) -> tuple[str, ...]:
+        return tuple(names)
+
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
+        """Return the true and the predicted class, whose counts would be too many."""
+        return np.stack([truth, predicted], 1)
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
+        """Return a metric of numbers of right, predicted and true examples of each class.
+
+        Macro-F1 is the mean over the classes that occur in labels or predictions; weighted F1
+        weights classes by their examples; MCC is the correlation coefficient of Gorodkin (2004,
+        https://doi.org/10.1016/j.compbiolchem.2004.09.006), 0 where it is not defined. All are as
+        in scikit-learn.
+        """
+        right, said, there = np.split(sums, 3, axis=-1)
+        examples = there.sum(-1)
+        if metric == "accuracy":
+            return ratio(right.sum(-1), examples)
+        if metric == "mcc":
+            covariance = right.sum(-1) * examples - (there * said).sum(-1)
+            spread = (examples**2 - (there**2).sum(-1)) * (examples**2 - (said**2).sum(-1))
+            return ratio(covariance, np.sqrt(spread))
+        if ":" in metric:
+            return of_counts(metric, right, said, there, names)
+        f1 = ratio(2 * right, there + said)
+        if metric == "weighted_f1":
+            return ratio((there * f1).sum(-1), examples)
+        return ratio(f1.sum(-1), (there + said > 0).sum(-1))
+
+    def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
+        """Return it; there are as many scores without an example as pairs of a true and a predicted
+        class.
+        """
+        classes, (truth, said) = len(names), sums.T.astype(np.int64)
+        total = np.concatenate(
+            [np.bincount(one, minlength=classes) for one in (truth[truth == said], said, truth)]
+        ).astype(float)
+        cells, places = np.unique(truth * classes + said, return_inverse=True)
+        found = [self.of_sums(metric, total[None], names)]
+        for part in np.array_split(cells, 1 + len(cells) * classes // _BLOCK):
+            (true, told), rows = np.divmod(part, classes), np.arange(len(part))
+            left = np.tile(total, (len(part), 1))
+            left[rows, true] -= true == told
+            left[rows, classes + told] -= 1
+            left[rows, 2 * classes + true] -= 1
+            found.append(self.of_sums(metric, left, names))
+        scores = np.concatenate(found)
+        return np.concatenate([scores[:1], scores[1:][places]])
 
     def fault(self, truth: int, predicted: int) -> float:
         return float(truth != predicted)
 
-    def decode_written(self, label: Any, index: Mapping[str, int]) -> int:
-        return index[label]
-
     def decisions(
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        import numpy as np
+        return np.stack(list(outputs)), np.asarray(truth), np.arange(len(truth))
 
-        return softmax(np.stack(list(outputs))), np.asarray(truth), np.arange(len(truth))
+
+#: The kind.
+KIND = Classification()

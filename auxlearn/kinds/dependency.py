@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.kinds.base import (
     LEAST,
@@ -21,7 +23,6 @@ from auxlearn.kinds.labels import checked_label
 from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
@@ -97,7 +98,7 @@ class Dependency(WordKind):
         first, *_, last = usual.parameters()
         return Biaffine(first.shape[1], len(last))
 
-    def targets(self, labels: Sequence[tuple[Arc, ...]], classes: int) -> Tensor:
+    def targets(self, labels: Labels, classes: int) -> Tensor:
         """Return number, head and relation of each word, ``(words, 3)``."""
         import torch
 
@@ -125,8 +126,6 @@ class Dependency(WordKind):
         Returns:
             ``(words, 1 + words, 1 + relations)``, the root before the words.
         """
-        import numpy as np
-
         places = np.concatenate([[0], np.flatnonzero(starts >= 0)])
         numbers = np.concatenate([[0], starts[starts >= 0] + 1])
         found = np.zeros((words, words + 1, logits.shape[-1]))
@@ -149,7 +148,7 @@ class Dependency(WordKind):
         relations = output[range(len(heads)), heads, 1:].argmax(-1).tolist()
         return tuple(zip(heads, relations, strict=True))
 
-    def constant(self, labels: Sequence[tuple[Arc, ...]]) -> Arc:
+    def constant(self, labels: Labels) -> Arc:
         """Return how far the head of a word is most often, 0 for the root, with which relation."""
         found: Arc = most_frequent(
             (head and head - word, relation)
@@ -238,8 +237,6 @@ class Dependency(WordKind):
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         """Return both side by side, ``(words, 1 + words + relations)``."""
-        import numpy as np
-
         words = len(line["label"])
         heads, relations = (np.array(line[key], dtype=float) for key in ("heads", "relations"))
         if heads.shape != (words, words + 1) or relations.shape != (words, len(names)):
@@ -248,8 +245,6 @@ class Dependency(WordKind):
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         """Return an output in which a relation is as likely whatever the head."""
-        import numpy as np
-
         heads, relations = np.split(np.log(stored.clip(LEAST)), [len(stored) + 1], axis=1)
         whole = np.broadcast_to(relations[:, None], (*heads.shape, relations.shape[1]))
         return np.concatenate([heads[..., None], whole], -1)
@@ -259,8 +254,6 @@ class Dependency(WordKind):
 
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts of arcs by relation, then words with the right arc, head, and words."""
-        import numpy as np
-
         rows = np.zeros((len(truth), 3 * len(names) + 3))
         for row, true, said in zip(rows, truth, predicted, strict=True):
             for one, other in zip(true, said, strict=True):
@@ -272,8 +265,6 @@ class Dependency(WordKind):
         return rows
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        import numpy as np
-
         right, said, there, words = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
         if metric in self.metrics:
             return np.asarray(words[..., int(metric == "uas")] / np.maximum(1, words[..., 2]))
@@ -282,15 +273,10 @@ class Dependency(WordKind):
     def fault(self, truth: tuple[Arc, ...], predicted: tuple[Arc, ...]) -> float:
         return float(sum(one != other for one, other in zip(truth, predicted, strict=True)))
 
-    def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[Arc, ...]:
-        return self.encode(tuple(map(tuple, label)), index)
-
     def decisions(
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return two choices for each word: its head, and its relation over all heads."""
-        import numpy as np
-
         both = [self._probabilities(output) for output in outputs]
         width = max(one.shape[1] for pair in both for one in pair)
         chosen = [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for pair in both for one in pair]
@@ -396,8 +382,6 @@ def spanning_tree(scores: np.ndarray) -> list[int]:
     Returns:
         Number of the head of each word, 0 for the root.
     """
-    import numpy as np
-
     whole = np.zeros((len(scores) + 1, len(scores) + 1))
     whole[1:] = scores
     whole[1:, 0] -= 1 + len(whole) * np.ptp(scores)
@@ -406,8 +390,6 @@ def spanning_tree(scores: np.ndarray) -> list[int]:
 
 def _arborescence(scores: np.ndarray) -> np.ndarray:
     """Return the head of each node in the best tree from node 0, by ``scores[node, head]``."""
-    import numpy as np
-
     scores = scores.copy()
     np.fill_diagonal(scores, -np.inf)
     heads = scores.argmax(1)
@@ -433,3 +415,7 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
     entered = inside[gains[:, found[-1]].argmax()]
     heads[entered] = outside[found[-1]]
     return heads
+
+
+#: The kind.
+KIND = Dependency()

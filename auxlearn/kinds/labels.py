@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -154,3 +155,19 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
     if all(_WHOLE_NUMBER.fullmatch(name) for name in distinct):
         return tuple(sorted(distinct, key=lambda name: (int(name), name)))
     return tuple(sorted(distinct))
+
+
+def as_list(cell: str) -> list[Any]:
+    """Return the labels in a cell of text: a list of JSON, or labels joined by ``|``.
+
+    >>> as_list('["a", "b"]'), as_list("a|b"), as_list("")
+    (['a', 'b'], ['a', 'b'], [])
+    """
+    if cell.lstrip().startswith("["):
+        try:
+            found = json.loads(cell)
+        except ValueError:
+            found = None
+        if isinstance(found, list):
+            return found
+    return [part.strip() for part in cell.split("|")] if cell.strip() else []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.kinds.base import (
@@ -17,16 +18,12 @@ from auxlearn.kinds.base import (
     of_counts,
     smooth_f1,
 )
-from auxlearn.kinds.labels import checked_label
+from auxlearn.kinds.labels import as_list, checked_label
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from auxlearn.core.table import Table
-
-#: What labels are joined by in a cell of CSV or TSV.
-SEPARATOR = "|"
 
 
 class MultiLabel(Kind):
@@ -49,22 +46,13 @@ class MultiLabel(Kind):
             for row, value in enumerate(table.columns[column])
         ]
 
-    def names(self, label: tuple[str, ...]) -> tuple[str, ...]:
-        return label
-
     def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(classes.get(name, name) for name in label))
 
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(sorted({index[name] for name in label}))
 
-    def written(self, label: Sequence[int], names: Names) -> list[str]:
-        return [names[number] for number in label]
-
-    def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
-        return label
-
-    def targets(self, labels: Sequence[tuple[int, ...]], classes: int) -> Tensor:
+    def targets(self, labels: Labels, classes: int) -> Tensor:
         import torch
 
         found = torch.zeros(len(labels), classes)
@@ -122,13 +110,12 @@ class MultiLabel(Kind):
         least = 0.5 if thresholds is None else thresholds
         return tuple((_sigmoid(output) >= least).nonzero()[0].tolist())
 
-    def constant(self, labels: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    def constant(self, labels: Labels) -> tuple[int, ...]:
         return tuple(most_frequent(tuple(label) for label in labels))
 
     def scores(
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
-        import numpy as np
         from sklearn import metrics
 
         first, second = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
@@ -163,9 +150,6 @@ class MultiLabel(Kind):
         The thresholds tried lie halfway between neighbouring probabilities; of equally good ones
         the nearest to 0.5 is taken.
         """
-
-        import numpy as np
-
         chosen = _sigmoid(np.stack(list(outputs)))
         wanted = self.targets(truth, chosen.shape[1]).numpy().astype(bool)
         return np.array([_threshold(p, y) for p, y in zip(chosen.T, wanted.T, strict=True)])
@@ -174,16 +158,12 @@ class MultiLabel(Kind):
         return {"probabilities": [round(float(p), 8) for p in _sigmoid(output)]}
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        import numpy as np
-
         found = np.array(line["probabilities"], dtype=float)
         if found.shape != (len(names),):
             raise ValueError("another number of probabilities than of labels")
         return found
 
     def output(self, stored: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         chosen = stored.clip(LEAST, 1 - LEAST)
         return np.asarray(np.log(chosen) - np.log1p(-chosen))
 
@@ -192,9 +172,6 @@ class MultiLabel(Kind):
 
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts by label, then whether all labels are right, the precision of ranks, 1."""
-
-        import numpy as np
-
         there, said = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
         equal = (there == said).all(1)
         ranked = [_ranking(t, p) for t, p in zip(there > 0, stored, strict=True)]
@@ -202,8 +179,6 @@ class MultiLabel(Kind):
         return np.concatenate([there * said, said, there, further], 1)
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        import numpy as np
-
         right, said, there, further = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
         if metric in ("accuracy", "lrap"):
             return np.asarray(further[..., int(metric == "lrap")] / further[..., 2])
@@ -212,14 +187,9 @@ class MultiLabel(Kind):
     def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
         return float(len({*truth} ^ {*predicted}))
 
-    def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[int, ...]:
-        return self.encode(tuple(label), index)
-
     def decisions(
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        import numpy as np
-
         chosen = _sigmoid(np.stack(list(outputs)))
         wanted = self.targets(truth, chosen.shape[1]).numpy().astype(int)
         both = np.stack([1 - chosen.ravel(), chosen.ravel()], 1)
@@ -227,7 +197,6 @@ class MultiLabel(Kind):
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    import numpy as np
     from scipy.special import expit
 
     return np.asarray(expit(logits))
@@ -235,8 +204,6 @@ def _sigmoid(logits: np.ndarray) -> np.ndarray:
 
 def _ranking(truth: np.ndarray, chosen: np.ndarray) -> float:
     """Return the mean over true labels of the share of true ones among those ranked as high."""
-    import numpy as np
-
     if truth.all() or not truth.any():
         return 1.0
     above = chosen[truth][:, None] <= chosen
@@ -244,8 +211,6 @@ def _ranking(truth: np.ndarray, chosen: np.ndarray) -> float:
 
 
 def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    import numpy as np
-
     if not truth.any():
         return 0.5
     values = np.unique(probabilities)
@@ -275,17 +240,5 @@ def _labels(value: Any, place: str, column: str, keep_null: bool) -> tuple[str, 
     return tuple(names)
 
 
-def as_list(cell: str) -> list[Any]:
-    """Return the labels in a cell of text: a list of JSON, or labels joined by ``|``.
-
-    >>> as_list('["a", "b"]'), as_list("a|b"), as_list("")
-    (['a', 'b'], ['a', 'b'], [])
-    """
-    if cell.lstrip().startswith("["):
-        try:
-            found = json.loads(cell)
-        except ValueError:
-            found = None
-        if isinstance(found, list):
-            return found
-    return [part.strip() for part in cell.split(SEPARATOR)] if cell.strip() else []
+#: The kind.
+KIND = MultiLabel()

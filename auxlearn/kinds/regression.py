@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.kinds.base import Arrays, Kind, Labels, Names
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
     from auxlearn.core.table import Table
@@ -43,15 +44,15 @@ class Regression(Kind):
             for row, value in enumerate(table.columns[column])
         ]
 
-    def check_train(self, where: str, names: Names, labels: Sequence[float]) -> None:
+    def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(set(labels)) < 2:
             raise DataError(f"{where}: all numbers are the same: there is nothing to learn")
 
     def names(self, label: float) -> tuple[str, ...]:
         return ()
 
-    def encode(self, label: float, index: Mapping[str, int]) -> float:
-        return label
+    def encode(self, label: Any, index: Mapping[str, int]) -> float:
+        return float(label)
 
     def written(self, label: float, names: Names) -> float:
         return label
@@ -62,18 +63,15 @@ class Regression(Kind):
     def classes(self, label: float) -> tuple[int, ...]:
         return (0,)
 
-    def strata(self, labels: Sequence[float], parts: int | None = None) -> list[int]:
+    def strata(self, labels: Labels, parts: int | None = None) -> list[int]:
         """Return the tenth, or larger part, of each number by rank; equal numbers are in one."""
-
-        import numpy as np
-
         order = np.sort(np.asarray(labels))
         ranks = np.searchsorted(order, labels)
         return [
             int(one) for one in ranks * min(parts or STRATA, STRATA, len(labels)) // len(labels)
         ]
 
-    def targets(self, labels: Sequence[float], classes: int) -> Tensor:
+    def targets(self, labels: Labels, classes: int) -> Tensor:
         import torch
 
         return torch.tensor(labels, dtype=torch.float32)
@@ -103,19 +101,16 @@ class Regression(Kind):
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> float:
         return float(output[0])
 
-    def constant(self, labels: Sequence[float]) -> float:
-        import numpy as np
-
+    def constant(self, labels: Labels) -> float:
         return float(np.mean(labels))
 
     def scores(
         self,
-        truth: Sequence[float],
-        predicted: Sequence[float],
+        truth: Labels,
+        predicted: Labels,
         outputs: Arrays | None,
         names: Names,
     ) -> dict[str, float]:
-        import numpy as np
         from scipy import stats
 
         first, second = np.asarray(truth, dtype=float), np.asarray(predicted, dtype=float)
@@ -130,8 +125,6 @@ class Regression(Kind):
         return {}
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        import numpy as np
-
         return np.array([float(line["predicted"])])
 
     def output(self, stored: np.ndarray) -> np.ndarray:
@@ -139,18 +132,12 @@ class Regression(Kind):
 
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return 1, the centred numbers, their squares and product, and the absolute error."""
-
-        import numpy as np
-
         first, second = np.asarray(truth, dtype=float), np.asarray(predicted, dtype=float)
         x, y = (one - one.mean() if np.ptp(one) else 0 * one for one in (first, second))
         return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y, np.abs(first - second)], 1)
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         """Return the mean absolute error or Pearson's correlation."""
-
-        import numpy as np
-
         count, x, y, xx, yy, xy, error = np.moveaxis(sums, -1, 0)
         if metric == "mae":
             return np.asarray(error / count)
@@ -168,7 +155,6 @@ class Regression(Kind):
 
         if metric != "spearman":
             return super().jackknife(metric, sums, names)
-        import numpy as np
         from scipy.stats import rankdata
 
         x, y = sums[:, 1], sums[:, 2]
@@ -186,19 +172,14 @@ class Regression(Kind):
     def fault(self, truth: float, predicted: float) -> float:
         return abs(truth - predicted)
 
-    def decode_written(self, label: Any, index: Mapping[str, int]) -> float:
-        return float(label)
-
     def decisions(
-        self, truth: Sequence[float], outputs: Arrays
+        self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         return None
 
 
 def _correlation(x: np.ndarray, y: np.ndarray, here: np.ndarray | None = None) -> np.ndarray:
     """Return Pearson's correlation of each row, of the places that count; 0 where undefined."""
-    import numpy as np
-
     weights = np.ones_like(x) if here is None else here.astype(float)
     count = weights.sum(1, keepdims=True)
     x, y = (weights * (one - (weights * one).sum(1, keepdims=True) / count) for one in (x, y))
@@ -226,3 +207,7 @@ def _number(value: Any, place: str, column: str) -> float:
             f"at most {LARGEST:.0e}"
         )
     return number
+
+
+#: The kind.
+KIND = Regression()

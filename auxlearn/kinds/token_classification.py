@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
 from auxlearn.kinds.base import (
     LEAST,
+    WORD_LABELS,
     Arrays,
     Labels,
     Names,
+    constant_loss,
     f1_of,
     most_frequent,
     of_counts,
@@ -23,7 +27,6 @@ from auxlearn.kinds.labels import checked_label
 from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
@@ -42,7 +45,7 @@ class TokenClassification(WordKind):
 
     name = "token_classification"
     pipeline = "token-classification"
-    label_columns = ("label", "tags", "ner_tags", "labels")
+    label_columns = WORD_LABELS
 
     def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
         values = table.columns[column]
@@ -57,26 +60,14 @@ class TokenClassification(WordKind):
             )
         return found
 
-    def names(self, label: tuple[str, ...]) -> tuple[str, ...]:
-        return label
-
     def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(classes.get(name, name) for name in label)
-
-    def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(index[name] for name in label)
-
-    def written(self, label: Sequence[int], names: Names) -> list[str]:
-        return [names[number] for number in label]
 
     def implies(self, names: Names, name: str) -> bool:
         """Whether it is the I- of a type of spans that are single words in train."""
         return name.startswith("I-") and f"B{name[1:]}" in names
 
-    def classes(self, label: tuple[int, ...]) -> tuple[int, ...]:
-        return label
-
-    def targets(self, labels: Sequence[tuple[int, ...]], classes: int) -> Tensor:
+    def targets(self, labels: Labels, classes: int) -> Tensor:
         import torch
 
         return torch.tensor([tag for label in labels for tag in label], dtype=torch.int64)
@@ -119,11 +110,7 @@ class TokenClassification(WordKind):
         return 1 - smooth_f1(chosen[:, inside], wanted[:, inside], "micro")
 
     def constant_loss(self, targets: Tensor, metric: str) -> float:
-        counts = targets[targets != NO_TAG].unique(return_counts=True)[1].double()
-        shares = counts / counts.sum()
-        if metric == "accuracy":
-            return 1 - float(shares.max())
-        return -float((shares * shares.log()).sum()) if metric not in self.metrics else 1.0
+        return constant_loss(self.outcomes(targets), metric)
 
     def head(self, usual: nn.Sequential) -> nn.Module:
         """Return the head of transformers' models of token classification."""
@@ -135,8 +122,6 @@ class TokenClassification(WordKind):
     def by_word(
         self, logits: np.ndarray, starts: np.ndarray, words: int, constant: int
     ) -> np.ndarray:
-        import numpy as np
-
         found = np.zeros((words, logits.shape[-1]))
         found[:, constant] = CERTAIN
         found[starts[starts >= 0]] = logits[starts >= 0]
@@ -145,7 +130,7 @@ class TokenClassification(WordKind):
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[int, ...]:
         return tuple(output.argmax(-1).tolist())
 
-    def constant(self, labels: Sequence[tuple[int, ...]]) -> int:
+    def constant(self, labels: Labels) -> int:
         return int(most_frequent(tag for label in labels for tag in label))
 
     def repeated(self, constant: int, label: tuple[int, ...]) -> tuple[int, ...]:
@@ -196,16 +181,12 @@ class TokenClassification(WordKind):
         return {"probabilities": [[round(p, 8) for p in row] for row in rows]}
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        import numpy as np
-
         found = np.array(line["probabilities"], dtype=float)
         if found.shape != (len(line["label"]), len(names)):
             raise ValueError("another number of probabilities than of tags")
         return found
 
     def output(self, stored: np.ndarray) -> np.ndarray:
-        import numpy as np
-
         return np.asarray(np.log(stored.clip(LEAST)))
 
     def counted(self, names: Names) -> tuple[str, ...]:
@@ -213,9 +194,6 @@ class TokenClassification(WordKind):
 
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts of spans (or tags) by type, then right words and words."""
-
-        import numpy as np
-
         types = self.counted(names)
         rows = []
         for one, two in zip(truth, predicted, strict=True):
@@ -225,8 +203,6 @@ class TokenClassification(WordKind):
         return np.array(rows, dtype=float)
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        import numpy as np
-
         types = self.counted(names)
         right, said, there, words = np.split(sums, [len(types) * n for n in (1, 2, 3)], axis=-1)
         if metric == "accuracy":
@@ -236,14 +212,9 @@ class TokenClassification(WordKind):
     def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
         return float(sum(t != p for t, p in zip(truth, predicted, strict=True)))
 
-    def decode_written(self, label: Any, index: Mapping[str, int]) -> tuple[int, ...]:
-        return self.encode(tuple(label), index)
-
     def decisions(
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        import numpy as np
-
         owners = np.repeat(np.arange(len(truth)), [len(label) for label in truth])
         labels = np.array([tag for label in truth for tag in label])
         return softmax(np.concatenate(list(outputs))), labels, owners
@@ -305,3 +276,7 @@ def _tags(value: Any, place: str, column: str) -> tuple[str, ...]:
         )
     # A tag such as NA is no missing value: every word has one.
     return tuple(checked_label(tag, f"{place}: ", shorten(column), keep_null=True) for tag in tags)
+
+
+#: The kind.
+KIND = TokenClassification()

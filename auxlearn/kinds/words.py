@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import Kind, Labels
+from auxlearn.kinds.base import WORDS, Kind, Labels
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from auxlearn.core.table import Table
 
 #: Target of a token that begins no word, which the loss leaves out.
@@ -34,7 +34,7 @@ class WordKind(Kind):
     """
 
     per_token = True
-    text_columns = ("text", "tokens", "words")
+    text_columns = WORDS
 
     def texts(self, table: Table, column: str) -> Table:
         words = [

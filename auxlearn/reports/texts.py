@@ -20,7 +20,7 @@ from auxlearn.core.files import expand, read_json
 from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.perturbation_log import (
@@ -156,11 +156,9 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
     """Return the misclassified examples of a run."""
     shown: list[Mistake] = []
     total: dict[str, int] = {}
-    kind = kind_of(run.results.config.get("kind"))
+    kind = run.results.kind
     for name in run.sets:
-        recorded, labels = run.results.evaluations[name].all, run.results.dataset.label_names
-        if kind is CLASSIFICATION:  # a set may have labels that the model does not know
-            labels = list(recorded.per_class)
+        recorded, labels = run.results.evaluations[name].all, run.results.names_of(name)
         split = None if data is None else split_of(data, run, name)
         if split is not None and len(split) != recorded.examples:
             split = None

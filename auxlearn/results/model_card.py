@@ -13,7 +13,6 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.metric_names import METRICS, TITLES
 from auxlearn.core.settings import ENCODERS
 from auxlearn.data.load import HUB_ID, card_names, find_card
-from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import (
     account_lines,
@@ -53,7 +52,7 @@ def model_card(results: RunResults) -> str:
     front = yaml.safe_dump(_front_matter(results), sort_keys=False, allow_unicode=True)
     body = _template().render(
         name=_model_name(results),
-        kind=kind_of(config.kind),
+        kind=results.kind,
         results=results,
         data=results.dataset,
         best=results.best,
@@ -69,7 +68,7 @@ def model_card(results: RunResults) -> str:
 
 
 def _front_matter(results: RunResults) -> dict[str, Any]:
-    config, kind = results.config, kind_of(results.config.get("kind"))
+    config, kind = results.config, results.kind
     task = kind.pipeline or "token-classification"  # the task that the hub lists parsers under
     content: dict[str, Any] = {
         "library_name": "transformers",

@@ -15,7 +15,6 @@ from auxlearn.core.errors import printable
 from auxlearn.core.files import write_bytes
 from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity
 from auxlearn.core.rng import ONE_THREAD
-from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import RunResults
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ class _RunPlots:
     @property
     def unit(self) -> str:
         """The unit of the primary loss."""
-        return kind_of(self.results.config.get("kind")).unit
+        return self.results.kind.unit
 
     def figures(self) -> dict[str, list[Panel]]:
         """Return the panels of each plot that there are values for."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from auxlearn.core.errors import RunError
 from auxlearn.core.files import read_checked_json, write_bytes
-from auxlearn.kinds.base import Kind
-from auxlearn.results.record import recorded_file
+from auxlearn.kinds.base import Kind, Labels
+from auxlearn.results.record import RunResults, recorded_file
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def read_predictions(
             if not isinstance(found, dict):
                 found = dict(zip(label_names, found, strict=bool(found)))
             yield Prediction(
-                kind.decode_written(content["label"], index),
-                kind.decode_written(content["predicted"], index),
+                kind.encode(content["label"], index),
+                kind.encode(content["predicted"], index),
                 content,
                 {str(label): float(value) for label, value in found.items()},
             )
@@ -158,6 +158,17 @@ def recorded_ood_content(run: Path, name: str) -> dict[str, str] | None:
         return dict(inputs[f"out-of-distribution set {name}"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def check_recorded(
+    run: Path, name: str, results: RunResults, truth: Labels, predicted: Labels
+) -> None:
+    """Check that predictions for an evaluation set are those of the run's results."""
+    kind, recorded = results.kind, results.evaluations[name].all
+    metric = next(one for one in kind.metrics if one in recorded.metrics)
+    score = kind.scores(truth, predicted, None, results.names_of(name))[metric]
+    if len(truth) != recorded.examples or abs(score - recorded.metrics[metric]) > 1e-9:
+        raise other_predictions(run, name)
 
 
 def other_predictions(run: Path, name: str) -> RunError:

@@ -20,6 +20,9 @@ from auxlearn.core.files import (
     write_json,
 )
 from auxlearn.core.metric_names import TITLES, Quantity
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import kind_of
+from auxlearn.kinds.classification import SPARSE_KEYS
 from auxlearn.results.environment import Environment
 from auxlearn.results.outputs import JSON, check_output_file
 
@@ -32,17 +35,11 @@ FILE = "results.json"
 #: Files of the run folder that grow while the run trains.
 LOGS = ("metrics.jsonl", "perturbations.jsonl")
 
-#: Labels beyond which what is recorded for each label, or each pair of labels, is abridged.
-MANY_LABELS = 100
-
 #: Sets whose scores a representation on one line shows.
 SHOWN_SETS = 4
 
 #: Whole numbers stay whole ones when they are read.
 Number = float | int
-
-#: Lists of a sparse confusion matrix.
-SPARSE_KEYS = ("true", "predicted", "count")
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,11 +49,11 @@ class Scores:
     examples: int
     #: By name, those of the kind of labels; in the file they stand beside ``examples``.
     metrics: dict[str, Number]
-    #: Precision, recall, F1 and support by label. With more than :data:`MANY_LABELS`, rounded, and
-    #: only of scores on a whole set.
+    #: Precision, recall, F1 and support by label. Of more than 100 classes, rounded, and only of
+    #: scores on a whole set.
     per_class: dict[str, dict[str, Number]]
-    #: Number of examples by true class (outer) and predicted class (inner), of single classes. With
-    #: more than :data:`MANY_LABELS` it is sparse: the lists ``true``, ``predicted`` and ``count``
+    #: Number of examples by true class (outer) and predicted class (inner), of single classes. Of
+    #: more than 100 classes it is sparse: the lists ``true``, ``predicted`` and ``count``
     #: have one entry for each pair of classes that occurs; scores on parts of a set have none.
     confusion: list[list[int]] | dict[str, list[int]]
 
@@ -318,6 +315,18 @@ class RunResults:
     final_stopped: str | None = None
     files: dict[str, str] = field(default_factory=dict, compare=False)
     folder: Path | None = field(default=None, compare=False)
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the labels."""
+        return kind_of(self.config.get("kind"))
+
+    def names_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the labels of an evaluation set; of single classes, it may have some
+        that the model does not know.
+        """
+        scores = self.evaluations[name].all
+        return tuple(scores.per_class if scores.confusion else self.dataset.label_names)
 
     def __repr__(self) -> str:
         aux = "+".join(name for choice in self.config["aux"] for name in choice) or "single task"

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from auxlearn.core.errors import printable
 from auxlearn.core.metric_names import TITLES
-from auxlearn.kinds.choose import kind_of
 from auxlearn.results.record import Evaluation, RunResults, Scores
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def _metric_cells(scores: Scores | None, count: int) -> list[str]:
 
 def branches_grid(results: RunResults, seconds: bool = True) -> Grid:
     """Lay out the runs that a rule has compared, one line for each, in the order of training."""
-    gain = f"gain on dev ({kind_of(results.config.get('kind')).unit})"
+    gain = f"gain on dev ({results.kind.unit})"
     heads = ["run", f"dev {TITLES[results.config['metric']]}", gain, "taken"]
     lines = []
     for one in results.branches:

@@ -23,7 +23,14 @@ from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.objectives.base import apply_head_of, head_of, labels_of, outputs_of, words_of
+from auxlearn.objectives.base import (
+    apply_head_of,
+    head_of,
+    in_order,
+    labels_of,
+    output_blocks,
+    words_of,
+)
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 
@@ -181,12 +188,14 @@ def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) ->
 def _evaluate(encoder: SharedEncoder, one: _LabelledSet) -> dict[str, float]:
     kind, dev, train = one.kind, one.dataset.splits["dev"], one.dataset.splits["train"]
     assert dev.labels is not None
-    outputs = outputs_of(
-        kind,
-        lambda batch: apply_head_of(encoder, kind, one.head, batch),
-        one.dev,
-        words_of(kind, dev.texts),
-        kind.constant(train.labels or ()),
+    outputs = in_order(
+        output_blocks(
+            kind,
+            lambda batch: apply_head_of(encoder, kind, one.head, batch),
+            one.dev,
+            words_of(kind, dev.texts),
+            kind.constant(train.labels or ()),
+        )
     )
     predicted = [kind.decode(output) for output in outputs]
     return kind.scores(dev.labels, predicted, outputs, one.dataset.label_names)

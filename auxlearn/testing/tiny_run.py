@@ -121,7 +121,7 @@ class TinyRun:
     def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
         seed = circumstances.seed
         self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
-        kind = next(kind for name, kind in KINDS.items() if name in self.loss.kinds)
+        kind = KINDS[next(name for name in KINDS if name in self.loss.kinds)]
         self.encoder = copy.deepcopy(untrained_encoder(kind)).to(circumstances.device)
         self._cache = TensorCache(circumstances.cache)
         self._seed = seed

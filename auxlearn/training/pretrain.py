@@ -42,8 +42,8 @@ from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute, usual_torch
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.evaluation.evaluator import EVAL_BATCH
 from auxlearn.evaluation.predict import texts_of
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import score_masked
 from auxlearn.results.console import default_reporter
@@ -414,7 +414,7 @@ class _PretrainLoop(Loop):
 
 def _evaluate(encoder: SharedEncoder, texts: TokenizedTexts, seed: int) -> _Scores:
     """Return loss and accuracy at masked tokens, with the same masks at every call."""
-    found = score_masked(encoder, texts, EVAL_BATCH, seed, "pretrain", "measure")
+    found = score_masked(encoder, texts, CLASSIFICATION.eval_batch, seed, "pretrain", "measure")
     return _Scores(found.loss, found.accuracy)
 
 

@@ -25,9 +25,7 @@ from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import choose_compute, usual_torch
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
-from auxlearn.evaluation.labelled import LabelEvaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
-from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.loggers import ForwardingReporter, ReportedRun
@@ -199,15 +197,14 @@ class _Run(Materials):
     micro_batches: int = 1  # of a step
 
     @cached_property
-    def evaluator(self) -> Evaluator | LabelEvaluator:
+    def evaluator(self) -> Evaluator:
         """The evaluator of dev, test and out-of-distribution sets."""
-        shared = (
+        return Evaluator(
             *(self.encoder, self.data.dataset, self.data.ood_sets, self.tokenize),
             *(self.compute, self.folder.predictions_path, self.processes),
+            count_unknown=self.config.unknown_labels == "count",
+            choose_thresholds=self.config.thresholds == "dev",
         )
-        if self.encoder.kind is not CLASSIFICATION:
-            return LabelEvaluator(*shared, self.config.thresholds == "dev")
-        return Evaluator(*shared, self.config.unknown_labels == "count")
 
     @cached_property
     def adapters(self) -> LowRankAdapters | None:

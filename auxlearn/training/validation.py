@@ -16,7 +16,7 @@ from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import full_precision, upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.evaluation.metrics import Surrogate, surrogate_loss
+from auxlearn.evaluation.metrics import Surrogate
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, require
 from auxlearn.objectives.base import features_of
@@ -154,19 +154,13 @@ class ValidationObjective:
     def constant_loss(self) -> float:
         """Loss of the best prediction that is the same for every example.
 
-        For accuracy it is certain of the most frequent class; the cross-entropy is the entropy of
-        the shares of the classes. The smooth macro-F1 of a balanced batch with all classes is 1 /
-        classes; of a smaller batch, by equal probabilities, 2 / (classes + examples).
+        The smooth macro-F1 of a balanced batch with all classes is 1 / classes; of a smaller batch,
+        by equal probabilities, 2 / (classes + examples).
         """
-        if self.kind is not CLASSIFICATION:
-            return self.kind.constant_loss(self.labels, self.surrogate)
-        counts = self.labels.unique(return_counts=True)[1].double()
-        shares = counts / counts.sum()
-        if self.surrogate == "macro_f1":
-            return 1 - 2 / (len(shares) + min(len(shares), self.batch_size))
-        if self.surrogate == "accuracy":
-            return 1 - float(shares.max())
-        return -float((shares * shares.log()).sum())
+        if self._balanced:
+            classes = len(self.labels.unique())
+            return 1 - 2 / (classes + min(classes, self.batch_size))
+        return self.kind.constant_loss(self.labels, self.surrogate)
 
     def loss(
         self,
@@ -188,10 +182,8 @@ class ValidationObjective:
         if self.head != "own":
             head = self._dev_head(encoder, step, new=index + part == 0 or step not in self._heads)
         logits = self._logits(encoder, head, batch, processes)
-        if self.kind is not CLASSIFICATION:
-            targets = upload(batch.targets, logits.device)
-            return self.kind.surrogate(logits, targets, self.surrogate)
-        return surrogate_loss(logits, batch.targets, self.surrogate)
+        targets = upload(batch.targets, logits.device)
+        return self.kind.surrogate(logits, targets, self.surrogate)
 
     def _logits(
         self,

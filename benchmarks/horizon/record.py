@@ -18,7 +18,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import Evaluator
-from auxlearn.evaluation.metrics import probability_blocks
+from auxlearn.objectives.base import output_blocks
 from auxlearn.plugins import TrainingStep, register_weighting
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.weighting.fixed import Fixed
@@ -94,7 +94,7 @@ def predict(loop: TrainingLoop, name: str) -> np.ndarray:
     encoder: SharedEncoder = loop.training_step.encoder
     probabilities = np.zeros((len(split), len(split.label_names)))
     with encoder.evaluating():
-        for rows, values in probability_blocks(encoder.classify, texts, 128):
+        for rows, values in output_blocks(encoder.kind, encoder.classify, texts, (), None):
             probabilities[rows] = values
     return probabilities
 

@@ -52,7 +52,7 @@ def expected(run):
 
 def test_probabilities_are_computed_and_reduced_by_blocks(run, expected, monkeypatch):
     whole = auxlearn.evaluate(run, ROWS)["data"]
-    monkeypatch.setattr("auxlearn.evaluation.metrics.BLOCK_VALUES", 3)
+    monkeypatch.setattr("auxlearn.objectives.base.BLOCK_VALUES", 3)
     monkeypatch.setattr("auxlearn.evaluation.classifier.BATCH_SIZE", 2)
     assert len(list(Classifier.of_run(run).blocks(TEXTS))) == 3
     monkeypatch.setattr(Classifier, "probabilities", None)  # all at once

@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import auxlearn
-from auxlearn.comparison.scores import LabelPredictions, scores_and_covariance
+from auxlearn.comparison.scores import Predictions, scores_and_covariance
 from auxlearn.core.config import RunConfig
 from auxlearn.core.files import write_text
-from auxlearn.evaluation.labelled import evaluate_labels
+from auxlearn.core.settings import OODSource
+from auxlearn.data.dataset import Split
+from auxlearn.data.ood import LabelMap, OODSet
+from auxlearn.evaluation.metrics import Predictions as Evaluated, evaluate
 from auxlearn.kinds.choose import KINDS
 from auxlearn.kinds.dependency import spanning_tree
 from auxlearn.results.predictions import write_predictions
@@ -59,7 +62,7 @@ def labels_and_outputs(name, noise, seed, count=24):
 def write_run(folder, name, noise, seed, **settings):
     """A finished run with predictions of dev and test, written without training."""
     kind, names = KINDS[name], NAMES[name]
-    metric = next(iter(kind.metrics))
+    numbers, metric = tuple(range(len(names))), next(iter(kind.metrics))
     given = {"dataset": "data", "kind": name, "metric": metric, "seed": seed} | settings
     config = RunConfig(**given)
     truth, outputs = labels_and_outputs(name, noise, seed)
@@ -76,7 +79,11 @@ def write_run(folder, name, noise, seed, **settings):
     stored = [kind.output(kind.stored(line, names)) for line in lines]
     constant = kind.constant(truth)
     said = [kind.decode(one) for one in outputs]
-    found = evaluate_labels(kind, truth, said, stored, names, seen=None, constant=constant)
+    split = Split("test", tuple(map(str, truth)), tuple(truth), names, kind=kind)
+    ood = OODSet(
+        OODSource(dataset="data", name="test"), split, LabelMap(names, numbers, numbers, len(names))
+    )
+    found = evaluate(ood, Evaluated(kind, names, truth, said, stored), None, None, constant)
     results = examples.results(*config.objective_names()[1:])
     entries = [
         {"kind": "eval", "step": 10 * n, "epoch": float(n)}
@@ -132,7 +139,7 @@ def test_the_covariance_is_that_of_leaving_out_each_example(name, metric):
         predicted = [kind.decode(one) for one in outputs]
         found.append(kind.sums(truth, predicted, outputs, names))
         expected.append(brute_force(name, metric, truth, outputs))
-    scores, covariance = scores_and_covariance(LabelPredictions(kind, names, truth, found), metric)
+    scores, covariance = scores_and_covariance(Predictions(kind, names, truth, found), metric)
     expected = np.array(expected)
     np.testing.assert_allclose(scores, expected[:, 0], rtol=1e-12)
     count = len(truth)

@@ -12,7 +12,6 @@ from sklearn import metrics
 
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.scores import (
-    OF_CLASSES,
     Predictions,
     check_metric,
     metric_title,
@@ -34,15 +33,21 @@ from auxlearn.comparison.statistics import (
     wins,
 )
 from auxlearn.core.errors import ConfigError
+from auxlearn.kinds.choose import CLASSIFICATION
 from benchmarks.significance import Tables, false_positives
 
 
-def draw(examples: int, classes: int, right: float, runs: int, draws) -> Predictions:
-    """Predictions of which this share is right, and some more by luck."""
+def predictions(truth, predicted, classes) -> Predictions:
+    sums = [np.stack([truth, one], 1) for one in predicted]
+    return Predictions(CLASSIFICATION, tuple(map(str, range(classes))), truth, sums)
+
+
+def draw(examples: int, classes: int, right: float, runs: int, draws):
+    """True and predicted classes, of which this share is right, and some more by luck."""
     truth = draws.integers(0, classes, examples)
     hit = draws.random((runs, examples)) < right
     predicted = np.where(hit, truth, draws.integers(0, classes, (runs, examples)))
-    return Predictions(tuple(map(str, range(classes))), truth, predicted)
+    return truth, predicted
 
 
 # ------------------------------------------------------------------------------------------ scores
@@ -66,50 +71,51 @@ def by_scikit_learn(metric: str, labels, truth, predicted) -> float:
     }[metric](truth, predicted)
 
 
-@pytest.mark.parametrize("metric", [*OF_CLASSES, "f1:1", "precision:3", "recall:0"])
+@pytest.mark.parametrize(
+    "metric", [*CLASSIFICATION.metrics, *CLASSIFICATION.compared, "f1:1", "precision:3", "recall:0"]
+)
 def test_scores_and_their_jackknife_are_those_of_scikit_learn(metric):
     """Leave out each of the examples in turn, as the definition says."""
-    found = draw(40, 4, 0.5, 2, np.random.default_rng(2))
-    found.truth[found.truth == 3] = 2  # a class that only predictions have
+    truth, said = draw(40, 4, 0.5, 2, np.random.default_rng(2))
+    truth[truth == 3] = 2  # a class that only predictions have
+    found = predictions(truth, said, 4)
     scores, covariance = scores_and_covariance(found, metric)
     without = np.empty((2, 40))
-    for run, predicted in enumerate(found.predicted):
-        expected = by_scikit_learn(metric, found.labels, found.truth, predicted)
+    for run, predicted in enumerate(said):
+        expected = by_scikit_learn(metric, found.names, truth, predicted)
         assert scores[run] == pytest.approx(expected, abs=1e-14)
         for left in range(40):
             rest = np.arange(40) != left
-            without[run, left] = by_scikit_learn(
-                metric, found.labels, found.truth[rest], predicted[rest]
-            )
+            without[run, left] = by_scikit_learn(metric, found.names, truth[rest], predicted[rest])
     assert covariance == pytest.approx(np.cov(without, ddof=0) * 39, rel=1e-10, abs=1e-16)
 
 
 def test_the_jackknife_of_accuracy_is_the_variance_of_a_mean():
-    found = draw(500, 3, 0.7, 3, np.random.default_rng(3))
-    _, covariance = scores_and_covariance(found, "accuracy")
-    assert covariance == pytest.approx(np.cov(found.predicted == found.truth) / 500, rel=1e-10)
+    truth, said = draw(500, 3, 0.7, 3, np.random.default_rng(3))
+    _, covariance = scores_and_covariance(predictions(truth, said, 3), "accuracy")
+    assert covariance == pytest.approx(np.cov(said == truth) / 500, rel=1e-10)
 
 
 def test_the_jackknife_of_macro_f1_agrees_with_scipys_bootstrap():
-    found = draw(300, 3, 0.6, 2, np.random.default_rng(5))
+    truth, said = draw(300, 3, 0.6, 2, np.random.default_rng(5))
 
     def difference(truth, first, second):
         return by_scikit_learn("macro_f1", None, truth, first) - by_scikit_learn(
             "macro_f1", None, truth, second
         )
 
-    sample = (found.truth, *found.predicted)
+    sample = (truth, *said)
     error = stats.bootstrap(
         sample, difference, paired=True, vectorized=False, n_resamples=400,
         method="percentile", rng=np.random.default_rng(0),
     ).standard_error  # fmt: skip
-    _, covariance = scores_and_covariance(found, "macro_f1")
+    _, covariance = scores_and_covariance(predictions(truth, said, 3), "macro_f1")
     expected = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
     assert error == pytest.approx(expected, rel=0.1)
 
 
 def test_one_example_has_no_variance_and_wrong_metrics_are_named():
-    found = Predictions(("a", "b"), np.array([0]), np.array([[0], [1]]))
+    found = predictions(np.array([0]), np.array([[0], [1]]), 2)
     scores, covariance = scores_and_covariance(found, "accuracy")
     assert scores.tolist() == [1.0, 0.0]
     assert not covariance.any()
@@ -161,7 +167,7 @@ def column_of(right) -> Column:
     places = {run: number for number, run in enumerate(runs)}
     every = np.concatenate(list(right.values())).astype(int)
     examples = every.shape[1]
-    found = Predictions(("no", "yes"), np.ones(examples, dtype=int), every)
+    found = predictions(np.ones(examples, dtype=int), every, 2)
     values, covariance = scores_and_covariance(found, "accuracy")
     scores = {m: {s: float(values[places[m, s]]) for s in range(len(t))} for m, t in right.items()}
     return Column(scores, places, covariance, examples)

@@ -8,21 +8,34 @@ import torch
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
 from auxlearn.core.errors import DataError
+from auxlearn.core.settings import OODSource
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
-from auxlearn.evaluation.metrics import (
-    evaluate,
-    probability_blocks,
-    reduce_predictions,
-    score_predictions,
-    surrogate_from_sums,
-    surrogate_metric,
-    to_model_labels,
-)
-from auxlearn.results.record import MANY_LABELS
+from auxlearn.data.ood import LabelMap, OODSet
+from auxlearn.evaluation.metrics import evaluate, predictions_of, score, true_labels
+from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.classification import MANY_LABELS
+from auxlearn.objectives.base import output_blocks
 from tests.helpers import LINES, tokenized
 
 NAMES = ("a", "b", "c")
+
+
+def score_predictions(labels, predicted, names, outputs=(), whole=True):
+    return score(CLASSIFICATION, labels, predicted, outputs, names, whole)
+
+
+def set_of(labels, names=NAMES, known=None):
+    """A set with the labels of a model, of which it may lack the last ones."""
+    split = Split("test", tuple(map(str, range(len(labels)))), tuple(labels), names)
+    known, numbers = known or len(names), tuple(range(len(names)))
+    source = OODSource(dataset="test", name="test")
+    return OODSet(source, split, LabelMap(names, numbers[:known], numbers, known))
+
+
+def predictions(blocks, labels, names=NAMES, known=None):
+    ood = set_of(labels, names, known)
+    return predictions_of(blocks, ood, ood.split)
 
 
 def test_metrics_equal_those_computed_by_hand():
@@ -64,8 +77,8 @@ def test_metrics_are_those_of_scikit_learn_to_the_last_digit(classes, known):
 def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
     probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
     labels = [0, 1, 1, 2]
-    found = reduce_predictions([(np.arange(4), probabilities)], labels, 3)
-    found = evaluate(found, labels, NAMES, [True, False, False, True], majority=1)
+    found = predictions([(np.arange(4), probabilities)], labels)
+    found = evaluate(set_of(labels), found, None, [True, False, False, True], 1)
     assert found.all.accuracy == 0.75
     assert found.all.examples == 4
     assert found.unseen.accuracy == 0.5
@@ -77,8 +90,8 @@ def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
 
 
 def test_a_set_without_unseen_examples():
-    found = reduce_predictions([(np.arange(1), np.array([[1.0, 0.0, 0.0]]))], [1], 3)
-    found = evaluate(found, [1], NAMES, [True], majority=0)
+    found = predictions([(np.arange(1), np.array([[1.0, 0.0, 0.0]]))], [1])
+    found = evaluate(set_of([1]), found, None, [True], 0)
     assert found.unseen is None
     assert found.seen_examples == 1
     assert np.isfinite(found.loss)  # although the true class has probability zero
@@ -88,7 +101,9 @@ def test_a_set_without_unseen_examples():
 def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     texts = tokenized(tiny_bert, LINES)
     found = np.full((len(LINES), 3), np.nan)
-    for rows, block in probability_blocks(tiny_bert.classify, texts, batch_size):
+    for rows, block in output_blocks(
+        CLASSIFICATION, tiny_bert.classify, texts, (), None, batch_size=batch_size
+    ):
         assert block.dtype == np.float64
         found[rows] = block
     for row in range(len(LINES)):
@@ -98,25 +113,14 @@ def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     assert found.std(0).min() > 0.01
 
 
-def split(labels, names):
-    return Split("test", tuple("x" * (i + 1) for i in range(len(labels or (1,)))), labels, names)
-
-
 def test_labels_are_matched_by_name():
-    assert to_model_labels(split((0, 1, 1), ("c", "a")), NAMES) == [2, 0, 0]
-
-
-def test_labels_unknown_to_the_model_are_an_error():
-    with pytest.raises(DataError) as caught:
-        to_model_labels(split((0, 1), ("a", "z")), NAMES)
-    assert str(caught.value) == (
-        "'test' has the labels a, z, the model knows a, b, c: no match for z"
-    )
+    split = Split("test", ("x", "y", "z"), (0, 1, 1), ("c", "a"))
+    assert true_labels(split, set_of([0])) == [2, 0, 0]
 
 
 def test_a_split_without_labels_is_an_error():
     with pytest.raises(DataError, match="'test' has no labels to evaluate against"):
-        to_model_labels(split(None, ()), NAMES)
+        true_labels(Split("test", ("x",), None, ()), set_of([0]))
 
 
 def test_many_labels_have_a_sparse_confusion_matrix():
@@ -133,7 +137,7 @@ def test_many_labels_have_a_sparse_confusion_matrix():
     true_counts, predicted_counts = scores.class_counts()
     assert true_counts == dict.fromkeys(range(150), 2)
     assert predicted_counts == dict(enumerate(dense.sum(0).tolist()))
-    part = score_predictions(truth, predicted, names, per_class=False, confusion=False)
+    part = score_predictions(truth, predicted, names, None, False)
     assert (part.per_class, part.confusion) == ({}, {})
     assert (part.accuracy, part.macro_f1) == (scores.accuracy, scores.macro_f1)
 
@@ -148,35 +152,28 @@ def test_predictions_of_many_labels_keep_the_most_likely_ones():
     probabilities /= probabilities.sum(1, keepdims=True)
     labels = np.arange(40)
     blocks = [(rows, probabilities[rows]) for rows in np.split(np.arange(40)[::-1], [13, 30])]
-    found = reduce_predictions(blocks, labels, 150)
+    found = predictions(blocks, labels, tuple(map(str, range(150))))
     assert (found.predicted == probabilities.argmax(1)).all()
     assert (found.of_truth == probabilities[labels, labels]).all()
     np.testing.assert_allclose(found.mass, probabilities.sum(0))
     assert (found.top == np.argsort(-probabilities, axis=1)[:, :20]).all()
-    assert (found.probabilities == -np.sort(-probabilities, axis=1)[:, :20]).all()
+    assert (found.outputs == -np.sort(-probabilities, axis=1)[:, :20]).all()
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
-def test_the_surrogate_from_sums_is_that_of_all_probabilities(metric):
-    probabilities = np.random.default_rng(0).random((30, 5))
-    probabilities /= probabilities.sum(1, keepdims=True)
-    labels = [number % 4 for number in range(30)]
-    found = reduce_predictions([(np.arange(30), probabilities)], labels, 5)
-    expected = surrogate_metric(probabilities, labels, metric)
-    assert surrogate_from_sums(found.of_truth, found.mass, labels, metric) == pytest.approx(
-        expected
-    )
-
-
-def test_examples_of_unknown_labels_have_no_part_in_the_sums():
-    probabilities = np.random.default_rng(0).dirichlet(np.ones(4), 30)
-    labels = np.arange(30) % 5  # the model has no class 4
-    known = labels < 4
-
-    def decide(block):
-        return np.pad(block, ((0, 0), (0, 1))), block.argmax(1)
-
-    found = reduce_predictions([(np.arange(30), probabilities)], labels, 5, decide, known=4)
-    assert surrogate_from_sums(
-        found.of_truth[known], found.mass[:4], labels[known], "macro_f1"
-    ) == pytest.approx(surrogate_metric(probabilities[known], labels[known], "macro_f1"))
+@pytest.mark.parametrize("metric", ["accuracy", "macro_f1", "cross_entropy"])
+@pytest.mark.parametrize("known", [5, 4])
+def test_smooth_forms_of_many_labels_are_those_of_all_probabilities(metric, known, monkeypatch):
+    """Of the examples whose label the model knows; with four classes it has none for the last."""
+    probabilities = np.random.default_rng(0).dirichlet(np.ones(known), 30)
+    labels, blocks = [number % 5 for number in range(30)], [(np.arange(30), probabilities)]
+    names = tuple("abcde")
+    few = predictions(blocks, labels, names, known)
+    monkeypatch.setattr("auxlearn.kinds.classification.MANY_LABELS", 1)
+    many = predictions(blocks, labels, names, known)
+    assert (few.top is None, many.top is None) == (True, False)
+    inside = torch.tensor(labels) < known
+    logits = torch.from_numpy(probabilities).log()[inside]
+    expected = CLASSIFICATION.surrogate(logits, torch.tensor(labels)[inside], metric)
+    assert few.loss(metric) == pytest.approx(float(expected))
+    assert many.loss(metric) == pytest.approx(float(expected))
+    assert few.unknown == many.unknown == (0 if known == 5 else 6)

@@ -9,8 +9,7 @@ from pydantic import TypeAdapter
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
-from auxlearn.evaluation.evaluator import evaluate_ood, map_predictions, true_labels
-from auxlearn.evaluation.metrics import reduce_predictions
+from auxlearn.evaluation.metrics import evaluate, map_predictions, predictions_of
 from auxlearn.results.record import Evaluation, Evaluations
 from auxlearn.results.tables import metrics_grid
 
@@ -26,14 +25,9 @@ PROBABILITIES = np.array(
 )
 
 
-def predictions(ood, probabilities, decision="sum"):
+def predictions(ood, probabilities, split=None):
     """What is kept of these probabilities of the model for the examples of a set."""
-    return reduce_predictions(
-        [(np.arange(len(probabilities)), probabilities)],
-        true_labels(ood.split, ood),
-        len(ood.labels.label_names),
-        lambda block: map_predictions(block, ood.labels, decision),
-    )
+    return predictions_of([(np.arange(4), probabilities)], ood, split or ood.split)
 
 
 def test_probabilities_are_summed_before_the_decision():
@@ -62,9 +56,7 @@ def hans(decision="sum", partner=None):
 @pytest.mark.parametrize(("decision", "accuracy"), [("sum", 0.5), ("argmax", 0.75)])
 def test_metrics_by_subset(decision, accuracy):
     ood = hans(decision)
-    found = evaluate_ood(
-        ood, predictions(ood, PROBABILITIES, decision), None, [False] * 4, majority=2
-    )
+    found = evaluate(ood, predictions(ood, PROBABILITIES), None, [False] * 4, 2)
     assert found.all.accuracy == accuracy
     assert found.subsets["heuristic: overlap"].accuracy == 1.0
     assert found.subsets["heuristic: subsequence"].accuracy == 2 * accuracy - 1
@@ -79,8 +71,8 @@ def test_a_pair_is_right_if_both_examples_are():
     partner = Split("orig", ("e", "f", "g", "h"), (0, 1, 1, 1), ("non-entailment", "entailment"))
     ood = hans(partner=partner)
     mapped = predictions(ood, PROBABILITIES)  # right, wrong, right, wrong
-    others = predictions(ood, PROBABILITIES[[3, 0, 1, 0]])  # right, right, wrong, right
-    found = evaluate_ood(ood, mapped, others.predicted, [False] * 4, majority=0)
+    others = predictions(ood, PROBABILITIES[[3, 0, 1, 0]], partner)  # right, right, wrong, right
+    found = evaluate(ood, mapped, others, [False] * 4, 0)
     assert found.partner.accuracy == 0.75
     assert found.all.accuracy == 0.5
     assert found.pair_accuracy == 0.25
@@ -89,7 +81,8 @@ def test_a_pair_is_right_if_both_examples_are():
 def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
     mapped = predictions(hans(), PROBABILITIES)
-    found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
+    others = predictions(hans(), PROBABILITIES, partner)
+    found = evaluate(hans(partner=partner), mapped, others, [False] * 4, 0)
     values = Evaluations({"hans": found}).to_dict()["hans"]
     assert TypeAdapter(Evaluation).validate_python(values) == found
     for key in ("subsets", "partner", "pair_accuracy"):
@@ -101,8 +94,9 @@ def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
 def test_the_table_has_pairs_and_subsets():
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
     mapped = predictions(hans(), PROBABILITIES)
-    found = evaluate_ood(hans(partner=partner), mapped, mapped.predicted, [False] * 4, majority=0)
-    plain = evaluate_ood(hans(), mapped, None, [False] * 4, majority=0)
+    others = predictions(hans(), PROBABILITIES, partner)
+    found = evaluate(hans(partner=partner), mapped, others, [False] * 4, 0)
+    plain = evaluate(hans(), mapped, None, [False] * 4, 0)
     grid = metrics_grid({"test": plain, "hans": found})
     heads, rows = grid.titles, grid.texts
     assert "pair accuracy" in heads

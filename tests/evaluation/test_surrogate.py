@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score
 
-from auxlearn.evaluation.metrics import smooth_accuracy, surrogate_loss
+from auxlearn.kinds.choose import CLASSIFICATION
 
 
 def random_logits(examples=12, classes=3):
@@ -21,14 +21,15 @@ def test_certain_predictions_have_the_accuracy_itself():
     certain = 1e3 * torch.nn.functional.one_hot(logits.argmax(-1), 3).double()
     accuracy = accuracy_score(labels.tolist(), predicted)
     assert 0 < accuracy < 1
-    assert float(smooth_accuracy(certain, labels)) == pytest.approx(accuracy, abs=1e-12)
+    found = CLASSIFICATION.smooth(certain, labels, "accuracy")
+    assert 1 - float(found) == pytest.approx(accuracy, abs=1e-12)
 
 
 def test_the_gradient_of_smooth_accuracy_by_hand():
     """Of a mean of p_y by the logits: p_y (1_y - p) over the number of examples."""
     logits, labels = random_logits()
     logits.requires_grad_()
-    (found,) = torch.autograd.grad(surrogate_loss(logits, labels, "accuracy"), logits)
+    (found,) = torch.autograd.grad(CLASSIFICATION.surrogate(logits, labels, "accuracy"), logits)
     p = logits.detach().softmax(-1)
     right = p.gather(-1, labels[:, None])
     truth = torch.nn.functional.one_hot(labels, 3)
@@ -43,7 +44,9 @@ def test_less_confidence_lowers_the_cross_entropy_of_an_overconfident_model_alon
     scale = torch.tensor(4.0, dtype=torch.float64, requires_grad=True)
 
     def slope(surrogate):
-        (found,) = torch.autograd.grad(surrogate_loss(scale * signs, labels, surrogate), scale)
+        (found,) = torch.autograd.grad(
+            CLASSIFICATION.surrogate(scale * signs, labels, surrogate), scale
+        )
         return float(found)
 
     assert slope("cross_entropy") > 0.1

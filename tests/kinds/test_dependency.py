@@ -205,7 +205,7 @@ def test_the_output_of_a_sentence_has_the_loss_of_its_tokens():
     back = KIND.output(KIND.stored(json.loads(json.dumps(line)), "abc"))
     for one, other in zip(KIND.decisions([label], [back])[:2], found[:2], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
-    assert KIND.decode_written(line["label"], index) == label
+    assert KIND.encode(line["label"], index) == label
 
 
 def test_words_without_a_token_hang_where_the_constant_says():

@@ -154,7 +154,7 @@ def test_a_line_of_predictions_gives_the_outputs_back(kind):
             **kind.line(output),
         }
         read = json.loads(json.dumps(line))
-        assert kind.decode_written(read["label"], index) == label
+        assert kind.encode(read["label"], index) == label
         back = kind.output(kind.stored(read, names))
         if kind is TOKENS:
             output = output - np.log(np.exp(output).sum(-1, keepdims=True))

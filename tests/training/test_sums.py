@@ -20,10 +20,10 @@ from auxlearn.core import processes
 from auxlearn.core.processes import Processes, buckets
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.evaluation import evaluator, metrics
-from auxlearn.evaluation.metrics import probability_blocks
-from auxlearn.kinds.choose import KINDS
-from auxlearn.objectives.base import outputs_of
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.choose import CLASSIFICATION, KINDS
+from auxlearn.objectives import base
+from auxlearn.objectives.base import in_order, output_blocks
 from auxlearn.training.sums import GradientSum
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.unrolling import unrolled_gradient
@@ -236,7 +236,7 @@ def test_a_bucket_is_one_operation_which_begins_during_the_backward_pass(step_of
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, monkeypatch, count):
-    monkeypatch.setattr(metrics, "BLOCK_VALUES", 20)
+    monkeypatch.setattr(base, "BLOCK_VALUES", 20)
     texts = tokenized(tiny_bert, LINES, [n % 3 for n in range(len(LINES))])
     seen = []
 
@@ -244,16 +244,15 @@ def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, monkeypatch,
         seen.append(len(batch))
         return tiny_bert.classify(batch)
 
-    def blocks(*given):
-        return [(rows.tolist(), found.tolist()) for rows, found in probability_blocks(*given)]
+    def blocks(size, *given):
+        found = output_blocks(CLASSIFICATION, classify, texts, (), None, *given, batch_size=size)
+        return [(rows.tolist(), block.tolist()) for rows, block in found]
 
     tiny_bert.eval()
     for size in (4, len(LINES)):  # the second: a single batch, which the first process has
-        expected = blocks(classify, texts, size)
+        expected = blocks(size)
         whole, seen[:] = list(seen), []
-        found = in_processes(
-            count, lambda own, size=size: blocks(classify, texts, size, *[nullcontext, own])
-        )
+        found = in_processes(count, lambda own, size=size: blocks(size, nullcontext, own))
         assert found == [expected] * count
         assert sorted(seen) == sorted(whole)
         seen.clear()
@@ -261,7 +260,7 @@ def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, monkeypatch,
 
 @pytest.mark.parametrize("name", ["multi_label", "token_classification"])
 def test_outputs_of_other_kinds_are_divided(monkeypatch, name):
-    monkeypatch.setattr(evaluator, "EVAL_BATCH", 2)
+    monkeypatch.setattr(Kind, "eval_batch", 2)
     lengths = [3, 9, 2, 3, 30, 4, 3]
     texts = ragged(lengths)
     inside = texts.maskable.long()
@@ -274,7 +273,8 @@ def test_outputs_of_other_kinds_are_divided(monkeypatch, name):
 
     def outputs(*given):
         words = [length - 2 for length in lengths] if kind.per_token else []
-        return [one.tolist() for one in outputs_of(kind, classify, texts, words, 1, *given)]
+        blocks = output_blocks(kind, classify, texts, words, 1, *given)
+        return [one.tolist() for one in in_order(blocks)]
 
     expected = outputs()
     assert len(expected) == len(lengths)

@@ -15,9 +15,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from auxlearn.core.errors import DataError
 from auxlearn.core.rng import generator
 from auxlearn.data.batches import UniformStream, collate
-from auxlearn.evaluation.metrics import smooth_macro_f1, surrogate_loss
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.training.validation import ValidationObjective, balanced_sample, members_by_class
 from tests.helpers import LINES, tokenized
+
+
+def smooth_macro_f1(logits, labels):
+    return 1 - CLASSIFICATION.smooth(logits, labels, "macro_f1")
+
 
 SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1
 
@@ -114,7 +119,7 @@ def test_the_loss_for_macro_f1(tiny_bert):
     rows = balanced_sample(made.labels, members, 8, generator(0, "validation", "balanced", 5))
     labels = made.labels[rows]
     logits = tiny_bert.classify(collate(made.texts, rows))
-    expected = 1 - smooth_macro_f1(logits, labels)
+    expected = CLASSIFICATION.smooth(logits, labels, "macro_f1")
     loss = made.loss(tiny_bert, 5)
     assert torch.equal(loss, expected)
     assert loss.requires_grad
@@ -131,7 +136,8 @@ def test_the_loss_of_the_best_constant_prediction(surrogate, objective):
     rows = torch.cat([tried, 1 - tried.sum(1, keepdim=True)], 1)
     rows = rows[(rows >= 0).all(1)]
     found = [
-        float(surrogate_loss(row.log().expand(len(labels), 3), labels, surrogate)) for row in rows
+        float(CLASSIFICATION.surrogate(row.log().expand(len(labels), 3), labels, surrogate))
+        for row in rows
     ]
     lowest = min(value for value in found if value == value)
     assert made.constant_loss == pytest.approx(lowest, abs=1e-6)
@@ -147,7 +153,9 @@ def test_the_loss_of_the_best_constant_prediction_for_batches_without_all_classe
 
     def loss():
         optimizer.zero_grad()
-        found = [surrogate_loss(logits.expand(3, 5), batch, "macro_f1") for batch in batches]
+        found = [
+            CLASSIFICATION.surrogate(logits.expand(3, 5), batch, "macro_f1") for batch in batches
+        ]
         mean = torch.stack(found).mean()
         mean.backward()
         return mean
