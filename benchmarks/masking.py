@@ -166,7 +166,8 @@ def train_one(
     path = folder / f"{variant.name.replace(' ', '_')}.npz"
     if path.is_file() or time.monotonic() > end:
         return path.is_file()
-    found = record(run_settings(options, setting, draw, strategy, variant, data), {})
+    settings = run_settings(options, setting, draw, strategy, variant, data)
+    found = record(settings, {}, best=folder != record_folder(options, setting, draw))
     found.save(path)
     print(f"{setting.name}, {draw}, {strategy or 'single'} {variant.name}: {found.seconds:.1f} s")
     return True

@@ -158,7 +158,7 @@ def train_draw(
         if variant.way == "merged":
             found = merged_run(settings_of(setting, draw, SINGLE[0], data, base), settings)
         else:
-            found = record(settings, single)
+            found = record(settings, single, best=variant.restart > 0)
         found.save(path)
         if variant == SINGLE[0]:
             single = found.final

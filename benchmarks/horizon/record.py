@@ -47,27 +47,20 @@ def register() -> None:
 
 @dataclass
 class Recorded:
-    """What is kept of a run.
+    """What is kept of a run."""
 
-    Attributes:
-        steps: Step of each evaluation.
-        dev: Class probabilities on dev, ``(evaluations, examples, classes)``.
-        test: On test; NaN for evaluations that no rule can choose.
-        average: Probabilities of the parameters averaged over the last quarter, on dev and test.
-        midpoint: Of the mean of the parameters of the best checkpoint and that of the single task.
-        labels: True classes of dev and test.
-        seconds: Of training, without what is recorded here.
-        final: Parameters of the best checkpoint, not saved.
-    """
-
-    steps: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)  # of each evaluation
+    #: Class probabilities, ``(evaluations, examples, classes)``; on test, NaN for evaluations that
+    #: no rule can choose.
     dev: list[np.ndarray] = field(default_factory=list)
     test: list[np.ndarray] = field(default_factory=list)
+    #: Of the parameters averaged over the last quarter, on dev and test.
     average: list[np.ndarray] = field(default_factory=list)
+    #: Of the mean of the parameters of the best checkpoint and that of the single task.
     midpoint: list[np.ndarray] = field(default_factory=list)
-    labels: list[np.ndarray] = field(default_factory=list)
-    seconds: float = 0.0
-    final: dict[str, Tensor] = field(default_factory=dict)
+    labels: list[np.ndarray] = field(default_factory=list)  # of dev and test
+    seconds: float = 0.0  # of training
+    final: dict[str, Tensor] = field(default_factory=dict)  # of the best checkpoint, not saved
 
     def save(self, path: Path) -> None:
         """Write all but the parameters."""
@@ -106,7 +99,7 @@ def data_labels(settings: Mapping[str, Any]) -> list[np.ndarray]:
 
 
 @contextmanager
-def _recording(found: Recorded, other: Mapping[str, Tensor]) -> Iterator[None]:
+def _recording(found: Recorded, other: Mapping[str, Tensor], best: bool) -> Iterator[None]:
     """Record every evaluation of the run that is trained in this context."""
     evaluate, load_best = TrainingLoop._evaluate, TrainingLoop._load_best
     sums: dict[str, Tensor] = {}
@@ -118,8 +111,8 @@ def _recording(found: Recorded, other: Mapping[str, Tensor]) -> Iterator[None]:
         state = loop.state
         found.steps.append(state.step)
         found.dev.append(predict(loop, "dev"))
-        last = state.step > LAST * loop.total_steps
-        if last or state.best_step == state.step or _best_loss(found.dev, loop):
+        last = not best and state.step > LAST * loop.total_steps
+        if last or (not best and (state.best_step == state.step or _best_loss(found.dev, loop))):
             found.test.append(predict(loop, "test"))
         else:
             found.test.append(np.full((TEST_ROWS[0], found.dev[0].shape[1]), np.nan))
@@ -131,6 +124,10 @@ def _recording(found: Recorded, other: Mapping[str, Tensor]) -> Iterator[None]:
 
     def recorded_load_best(loop: TrainingLoop) -> None:
         encoder = loop.training_step.encoder
+        if best:
+            load_best(loop)
+            found.test[found.steps.index(loop.state.best_step)] = predict(loop, "test")
+            return
         encoder.load_tensors({name: total / count for name, total in sums.items()})
         found.average = [predict(loop, "dev"), predict(loop, "test")]
         load_best(loop)
@@ -160,16 +157,19 @@ def _best_loss(dev: list[np.ndarray], loop: TrainingLoop) -> bool:
     return losses[-1] == min(losses)
 
 
-def record(settings: Mapping[str, Any], other: Mapping[str, Tensor]) -> Recorded:
+def record(
+    settings: Mapping[str, Any], other: Mapping[str, Tensor], best: bool = False
+) -> Recorded:
     """Train a run and return what it predicts.
 
     Args:
         settings: Of the run.
         other: Parameters of the single task's best checkpoint, for the midpoint; or nothing.
+        best: Only the best checkpoint predicts on test, which takes half of the time.
     """
     found = Recorded(labels=data_labels(settings))
     TEST_ROWS[0] = len(found.labels[1])
-    with tempfile.TemporaryDirectory() as folder, _recording(found, other):
+    with tempfile.TemporaryDirectory() as folder, _recording(found, other, best):
         config = RunConfig(**settings, keep_model=False, patience=0, output=f"{folder}/run")
         results = train(config)
     found.seconds = results.seconds["training"]

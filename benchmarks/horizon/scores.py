@@ -52,11 +52,11 @@ def predictions(run: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np
     found = {
         "best": (dev[best], test[best]),
         "last": (dev[-1], test[-1]),
-        "average": (run["average_dev"], run["average_test"]),
         "ensemble": (dev[-last:].mean(0), test[-last:].mean(0)),
     }
-    if "midpoint_dev" in run:
-        found["midpoint"] = (run["midpoint_dev"], run["midpoint_test"])
+    for view in ("average", "midpoint"):
+        if f"{view}_dev" in run:
+            found[view] = (run[f"{view}_dev"], run[f"{view}_test"])
     return {view: pair for view, pair in found.items() if not np.isnan(pair[1]).any()}
 
 

@@ -88,14 +88,30 @@ def test_a_falling_share_is_constant_and_then_falls():
     assert all(float(one.sum()) == pytest.approx(1) for one in seen)
 
 
-def test_merging_a_branch_with_itself_changes_nothing(draws, tmp_path):
-    folder = tmp_path / "data"
+@pytest.fixture(scope="module")
+def small(draws):
+    """Settings of a run of 16 steps, and what was recorded of it."""
+    folder = draws / "small"
     for name, count in (("train", 24), ("dev", 12), ("test", 12)):
         split = load_dataset("pydocs", cache_dir=draws / "cache").split(name)
         bed.write_split(folder / f"{name}.jsonl", split.select(list(range(count))))
     base = {"encoder": "tiny", "epochs": 4, "batch_size": 6, "max_length": 16, "device": "cpu"}
-    settings = settings_of(SMALL, 0, SINGLE[0], folder, {**base, "cache_dir": str(tmp_path)})
-    alone, merged = record.record(settings, {}), merged_run(settings, settings)
+    settings = settings_of(SMALL, 0, SINGLE[0], folder, {**base, "cache_dir": str(draws)})
+    return settings, record.record(settings, {})
+
+
+def test_the_best_checkpoint_alone_predicts_the_same(small):
+    settings, whole = small
+    best = record.record(settings, {}, best=True)
+    np.testing.assert_array_equal(best.dev, whole.dev)
+    (place,) = (at for at, test in enumerate(best.test) if not np.isnan(test).any())
+    np.testing.assert_array_equal(best.test[place], whole.test[place])
+    assert place == int(np.argmax([(one.argmax(1) == best.labels[0]).mean() for one in best.dev]))
+
+
+def test_merging_a_branch_with_itself_changes_nothing(small):
+    settings, alone = small
+    merged = merged_run(settings, settings)
     assert merged.steps == alone.steps == [4, 8, 12, 16]
     np.testing.assert_array_equal(merged.dev, alone.dev)
     np.testing.assert_array_equal(merged.test[-1], alone.test[-1])

@@ -25,7 +25,7 @@ RIGHT = {None: 50, "random_mlm": 60, "whole_word": 80, "frequency": 70}
 def faked(trained):
     """Return a ``record`` whose runs are right on as many examples as their strategy says."""
 
-    def record(settings, other):
+    def record(settings, other, best):
         task = next(iter(settings["aux"][0])) if "aux" in settings else None
         trained.append((settings["dataset"], task))
         dataset = load_dataset(settings["dataset"])
