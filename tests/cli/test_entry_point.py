@@ -223,12 +223,17 @@ def test_a_signal_ends_a_command_with_one_line(monkeypatch, number):
         time.sleep(1)
 
     monkeypatch.setattr("auxlearn.commands.list.command", command)
-    before = [signal.getsignal(one) for one in SIGNALS]
-    result = call("list")
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    given = signal.signal(number, usual)  # which a shell may have told to be ignored
+    try:
+        before = [signal.getsignal(one) for one in SIGNALS]
+        result = call("list")
+        assert before == [signal.getsignal(one) for one in SIGNALS]
+    finally:
+        signal.signal(number, given)
     assert result.exit_code == 130
     name = "" if number == signal.SIGINT else f" by {number.name}"
     assert result.stderr == f"error: interrupted{name}\n"
-    assert before == [signal.getsignal(one) for one in SIGNALS]
 
 
 def test_an_ignored_signal_stays_ignored():

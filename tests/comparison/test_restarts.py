@@ -9,14 +9,13 @@ import math
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html
 from auxlearn.comparison.restarts import best_of, restarts_of
 from auxlearn.core.errors import UserError
 from auxlearn.reports.page import report
+from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS
 from tests.comparison.test_compare import refused
 
@@ -132,12 +131,11 @@ def test_every_format_shows_the_control(make_sweep, tmp_path, monkeypatch):
     assert row.endswith(f"{NAME} & {shown} \\\\")
     assert f"\\midrule\n{row}" in tex
     assert f"<td>{NAME}</td><td>{shown}</td>" in html(found)
-    for command in (["compare", str(folder.path), "--restarts"],
-                    ["compare", "--restarts", "3", str(folder.path)]):  # fmt: skip
-        done = CliRunner().invoke(cli, command)
+    for words in ([folder.path, "--restarts"], ["--restarts", 3, folder.path]):
+        done = call("compare", *words)
         assert done.exit_code == 0, done.output
         assert shown in " ".join(done.output.split())
-    done = CliRunner().invoke(cli, ["compare", str(folder.path), "--restarts=3", "--format=csv"])
+    done = call("compare", folder.path, "--restarts=3", "--format=csv")
     rows = [one for one in csv.DictReader(io.StringIO(done.output)) if one["method"] == NAME]
     assert [float(one["mean"]) for one in rows] == [expected.mean]
     assert [float(one["standard_error"]) for one in rows] == [expected.error]

@@ -9,14 +9,13 @@ import re
 import statistics
 
 import pytest
-from click.testing import CliRunner
 from scipy import stats
 
-from auxlearn.cli import cli
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html, pair_rows, render, score_rows, terminal
 from auxlearn.comparison.tables import Layout
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
+from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS, right_by_method
 
 RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
@@ -150,8 +149,7 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
     out = tmp_path / "tables"
-    words = ["compare", str(folder.path), "--power", "--output", str(out)]
-    done = CliRunner().invoke(cli, words)
+    done = call("compare", folder.path, "--power", "--output", out)
     assert done.exit_code == 0, done.output
     assert "detectable" in done.output
     assert "detectable" in (out / "scores.csv").read_text()
@@ -160,5 +158,5 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     }  # fmt: skip
     monkeypatch.setattr("auxlearn.comparison.compare.minimum_detectable_difference", None)
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
-        done = CliRunner().invoke(cli, ["compare", str(folder.path), "--format", kind])
+        done = call("compare", folder.path, "--format", kind)
         assert done.output == render(compare(folder.path), kind, Layout())

@@ -415,8 +415,11 @@ def unfinished(folder: Path) -> Path:
         (lambda p, t: [unfinished(t / "run")], "resume it with `auxlearn train --config"),
         (lambda p, t: [spoil(t / "run", "config.yaml", "a: b")], "unknown key 'a'"),
         (lambda p, t: [p / "plain", "--output", t / "run"], "is a folder"),
-        (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x"], "exists and is no report"),
-        (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x" / "y"], "cannot write"),
+        (
+            lambda p, t: [p / "plain", "--output", spoil(t, "x.html") / "x.html"],
+            "exists and is no report",
+        ),
+        (lambda p, t: [p / "plain", "--output", spoil(t, "x") / "x" / "y.html"], "cannot write"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(place, tmp_path, drawn, make, line):

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from auxlearn.cli import cli
 from auxlearn.core.errors import SweepError
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor, ray as ray_engine
@@ -16,6 +14,7 @@ from auxlearn.sweeps.executors.local import default_threads
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import Job
 from auxlearn.sweeps.sweep_file import read_sweep
+from tests.cli.helpers import call
 from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor
 
 
@@ -54,8 +53,7 @@ def test_a_failing_trial_stops_no_other(sweep_file, tmp_path, monkeypatch):
         seeds=1,
     )
     out = tmp_path / "out"
-    command = ["sweep", str(path), "--output", str(out), "--threads", "1"]
-    done = CliRunner().invoke(cli, command)
+    done = call("sweep", path, "--output", out, "--threads", 1)
     assert done.exit_code == 1, done.output
     trials = {t["cell"]["aux"]: t for t in json.loads((out / "results.json").read_text())["trials"]}
     assert {name: trial["state"] for name, trial in trials.items()} == {
