@@ -18,8 +18,6 @@ from auxlearn.losses.base import PrimaryLoss, jensen_shannon, reversed_jensen_sh
 from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
 
-Divergence = Literal["js", "released"]
-
 
 class CutoffOptions(Settings):
     """Settings of losses with a pass that sees less of the text."""
@@ -31,7 +29,7 @@ class CutoffOptions(Settings):
     divergence_weight: float = Field(
         1.0, ge=0, description="Weight of the divergence of the two passes' class probabilities."
     )
-    divergence: Divergence = Field(
+    divergence: Literal["js", "released"] = Field(
         "js",
         description="js: the Jensen-Shannon divergence of the paper; released: what the authors' "
         "code computes in its place, with the two arguments of each KL divergence exchanged.",
@@ -65,31 +63,19 @@ class CutoffLoss(PrimaryLoss):
         """Return the mean loss of both passes and of their divergence."""
         logits = encoder.classify(batch)
         cut = self.cut_logits(encoder, batch, generator)
-        return cutoff_loss(
-            logits,
-            cut,
-            labels_of(batch, logits),
-            self.options.cut_weight,
-            self.options.divergence_weight,
-            self.options.divergence,
-        )
+        return cutoff_loss(logits, cut, labels_of(batch, logits), self.options)
 
 
 def cutoff_loss(
-    logits: Tensor,
-    cut_logits: Tensor,
-    labels: Tensor,
-    cut_weight: float,
-    divergence_weight: float,
-    divergence: Divergence,
+    logits: Tensor, cut_logits: Tensor, labels: Tensor, options: CutoffOptions
 ) -> Tensor:
     """Return the mean loss over the examples, a scalar in nats."""
     log_p, log_cut = logits.log_softmax(-1), cut_logits.log_softmax(-1)
-    diverge = jensen_shannon if divergence == "js" else reversed_jensen_shannon
+    diverge = jensen_shannon if options.divergence == "js" else reversed_jensen_shannon
     return (
         nn.functional.nll_loss(log_p, labels)
-        + cut_weight * nn.functional.nll_loss(log_cut, labels)
-        + divergence_weight * diverge(log_p, log_cut).mean()
+        + options.cut_weight * nn.functional.nll_loss(log_cut, labels)
+        + options.divergence_weight * diverge(log_p, log_cut).mean()
     )
 
 

@@ -18,7 +18,7 @@ from auxlearn.core.errors import ConfigError, EncoderError
 from auxlearn.data.batches import collate
 from auxlearn.encoders import cutting
 from auxlearn.encoders.load import load_encoder
-from auxlearn.losses.cutoff import cutoff_loss
+from auxlearn.losses.cutoff import CutoffOptions, cutoff_loss
 from auxlearn.losses.hidden_cut import HiddenCut, attended_spans
 from auxlearn.losses.span_cutoff import SpanCutoff, random_spans
 from tests import helpers
@@ -57,7 +57,8 @@ def test_the_loss_by_the_formula(divergence):
         else (entropy(m, p, axis=1) + entropy(m, q, axis=1)) / 2
     )
     expected = np.mean(-np.log(p[rows, labels]) - 0.5 * np.log(q[rows, labels]) + 3 * d)
-    found = cutoff_loss(logits, other, labels, 0.5, 3.0, divergence)
+    options = CutoffOptions(cut_weight=0.5, divergence_weight=3.0, divergence=divergence)
+    found = cutoff_loss(logits, other, labels, options)
     assert float(found) == pytest.approx(expected, abs=1e-10)
 
 
@@ -67,7 +68,8 @@ def test_gradients_of_both_passes_by_finite_differences(divergence):
     other = random_logits(2)[0].requires_grad_()
     logits.requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda a, b: cutoff_loss(a, b, labels, 1.0, 1.0, divergence), (logits, other)
+        lambda a, b: cutoff_loss(a, b, labels, CutoffOptions(divergence=divergence)),
+        (logits, other),
     )
 
 

@@ -11,20 +11,19 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from auxlearn.sweeps.estimate import estimate_trials
 
 import auxlearn
 from auxlearn.core.errors import Interrupted, UserError
+from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.locks import Lock
 from auxlearn.data.load import load_dataset
 from auxlearn.reports.page import report
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import read_sweep
 from tests.cli.helpers import call
+from tests.reports import runs as written
 from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor, Messages
 
 
@@ -288,41 +287,33 @@ def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, tmp_path):
     assert report(folder.path).is_file()
 
 
-def test_a_trial_that_crashes_does_not_prevent_the_other_estimates(
-    sweep_file, tmp_path, monkeypatch
-):
-    path = sweep_file(
-        base={"plugins": [FAILING_TASKS]}, grid={"aux": ["crashing", "random_mlm"]}, seeds=1
+def test_a_trial_takes_as_long_as_finished_ones_of_its_kind(tmp_path):
+    """Of two seeds of RTM one has finished, in 200 + 40 seconds."""
+    folder = written.write_sweep(
+        tmp_path / "out", written.write_data(tmp_path / "data"), finished=False
     )
-    sweep, threads = read_sweep(path), []
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    trials = plan_trials(sweep, expand_cells(sweep))
-    found = list(estimate_trials(trials, SweepFolder(tmp_path / "out"), None, 2))
-    assert threads == [2, torch.get_num_threads()] * 2
-    assert [members for members, _ in found] == [[trial] for trial in trials]
-    (_, crashing), (_, fine) = found
-    assert crashing.seconds is None
-    assert "'crashing' (Crashing of" in crashing.source
-    assert "failed in loss (ValueError: no such column: 'txet')" in crashing.source
-    assert fine.source == "measured"
-    assert fine.seconds > 0
-    monkeypatch.setattr("auxlearn.sweeps.estimate.estimate_trials", lambda *_: iter(found))
+    record = SweepFolder(folder).load_plan()[2]
+    results = folder / "trials" / record.digest / "results.json"
+    seconds = {"preparation": 40.0, "training": 200.0}
+    write_checked_json(results, read_checked_json(results) | {"seconds": seconds})
+    before = {path for path in folder.rglob("*") if path.is_file()}
+    arguments = ["sweep", tmp_path / "sweep.yaml", "--dry-run", "--output", folder]
+    done = call(*arguments, "--jobs", 2)
+    assert done.exit_code == 0, done.output
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["case", "seed", "trial", "state", "takes"]
+    rtm = [" ".join(row.split()) for row in rows if row.startswith("RTM")]
+    assert [row.split(maxsplit=3)[3] for row in rtm] == ["finished about 4 min", "about 4 min"]
+    assert rows[-2:] == [
+        "4 trials, 3 of them finished",
+        "about 2 min with --jobs 2, by what finished trials have taken",
+    ]
+    assert {path for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_is_said_of_the_time_before_a_trial_has_finished(sweep_file, tmp_path):
+    path = sweep_file(grid={"epochs": [1, 2]}, seeds=1)
     done = call("sweep", path, "--dry-run", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    assert "no estimate for 'crashing'" in done.output
-    assert "(ValueError: no such column: 'txet')" in done.output
-
-
-def test_a_stop_ends_the_estimates_after_the_plan_is_shown(sweep_file, tmp_path, monkeypatch):
-    configs = []
-
-    def stopped(config, reporter):
-        configs.append(config)
-        raise Interrupted("stopped at step 1")
-
-    monkeypatch.setattr("auxlearn.training.run.train", stopped)
-    path = sweep_file(base={"report_to": "tensorboard"}, grid={"epochs": [1, 2]}, seeds=1)
-    done = call("sweep", path, "--dry-run", "--output", tmp_path / "out")
-    assert done.exit_code == 130, done.output
-    assert "2 trials, 0 of them finished" in done.stdout
-    assert [config.report_to for config in configs] == [()]  # trackers hear nothing of it
+    assert done.stdout.splitlines()[-1] == "2 trials, 0 of them finished"
+    assert not (tmp_path / "out").exists()
