@@ -294,10 +294,10 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
 def test_a_killed_run_ends_with_the_same_bytes(kind, folders, tmp_path, monkeypatch):
     parse = {"supervised": {"datasets": further(folders, ["dependency"])}}
     given = settings(folders, kind, aux=["random_mlm", "mask_tuning", parse], eval_steps=3)
-    given |= {"gradient_accumulation_steps": 2}
+    given |= {"gradient_accumulation_steps": 2, "epochs": 1}
     whole = auxlearn.train(**given, output=str(tmp_path / "whole"))
     with monkeypatch.context() as patch:
-        helpers.stop_before_step(patch, 5)
+        helpers.stop_before_step(patch, 4)
         with pytest.raises(SystemExit):
             auxlearn.train(**given, output=str(tmp_path / "killed"))
     again = auxlearn.train(**given, output=str(tmp_path / "killed"))
