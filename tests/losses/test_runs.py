@@ -11,11 +11,8 @@ from tests.losses.common import LABEL_LIST
 
 SLOW = pytest.mark.slow
 LOSSES = {
-    "focal": {"class_weights": "balanced"},
-    "r_drop": {},
     "span_cutoff": {},
     "hidden_cut": {"divergence": "released"},
-    "poe": {"bias": "overlap", "bias_folds": 2},
     "learned_mixin": {"bias": "segment", "bias_folds": 2, "entropy_penalty": 0.03},
     "debiased_focal": {"bias": "FILE"},
     "confidence": {"bias": "weak", "bias_folds": 2, "bias_epochs": 1, "teacher_epochs": 1},
