@@ -14,9 +14,7 @@ from auxlearn.kinds.base import (
     Arrays,
     Labels,
     Names,
-    f1_of,
     most_frequent,
-    of_counts,
     softmax,
 )
 from auxlearn.kinds.labels import checked_label
@@ -50,6 +48,7 @@ class Dependency(WordKind):
     pipeline = ""
     label_columns = ("label", "head", "heads", "arcs")
     columns_beside = (_DEPREL,)
+    per_word = ("las", "uas")
     eval_batch = 16  # scores of all pairs of words
 
     def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[Arc, ...]]:
@@ -178,19 +177,15 @@ class Dependency(WordKind):
         count = max(1, len(pairs))
         return {"las": labelled / count, "uas": len(headed) / count}
 
-    def per_class(
+    def _counts(
         self, truth: Labels, predicted: Labels, names: Names
-    ) -> dict[str, dict[str, float]]:
-        """Return precision, recall, F1 and number of the arcs of each relation."""
+    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        """Count arcs by their relation."""
         both = zip(truth, predicted, strict=True)
         pairs = [pair for arcs in both for pair in zip(*arcs, strict=True)]
-        right = Counter(one[1] for one, other in pairs if one == other)
-        there, told = (Counter(pair[side][1] for pair in pairs) for side in (0, 1))
-        return {
-            name: f1_of(right[number], told[number], there[number])
-            for number, name in enumerate(names)
-            if there[number] or told[number]
-        }
+        right = Counter(names[one[1]] for one, other in pairs if one == other)
+        there, told = (Counter(names[pair[side][1]] for pair in pairs) for side in (0, 1))
+        return right, told, there
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return one minus the expected attachment score; LAS of whole relations."""
@@ -252,23 +247,9 @@ class Dependency(WordKind):
     def counted(self, names: Names) -> tuple[str, ...]:
         return tuple(names)
 
-    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
-        """Return counts of arcs by relation, then words with the right arc, head, and words."""
-        rows = np.zeros((len(truth), 3 * len(names) + 3))
-        for row, true, said in zip(rows, truth, predicted, strict=True):
-            for one, other in zip(true, said, strict=True):
-                row[len(names) + other[1]] += 1
-                row[2 * len(names) + one[1]] += 1
-                row[one[1]] += one == other
-            scores = self.scores([true], [said], None, names)
-            row[-3:] = np.array([scores["las"], scores["uas"], 1.0]) * len(true)
-        return rows
-
-    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        right, said, there, words = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
-        if metric in self.metrics:
-            return np.asarray(words[..., int(metric == "uas")] / np.maximum(1, words[..., 2]))
-        return of_counts(metric, right, said, there, names)
+    def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
+        scores = self.scores([truth], [predicted], None, names)
+        return [scores[metric] * len(truth) for metric in self.per_word]
 
     def fault(self, truth: tuple[Arc, ...], predicted: tuple[Arc, ...]) -> float:
         return float(sum(one != other for one, other in zip(truth, predicted, strict=True)))

@@ -19,7 +19,6 @@ from auxlearn.kinds.base import (
     constant_loss,
     f1_of,
     most_frequent,
-    of_counts,
     smooth_f1,
     softmax,
 )
@@ -46,6 +45,7 @@ class TokenClassification(WordKind):
     name = "token_classification"
     pipeline = "token-classification"
     label_columns = WORD_LABELS
+    per_word = ("accuracy",)
 
     def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
         values = table.columns[column]
@@ -150,18 +150,9 @@ class TokenClassification(WordKind):
         counts = (one.total() for one in self._counts(truth, predicted, names))
         return {"span_f1": f1_of(*counts)["f1"]} | found
 
-    def per_class(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> dict[str, dict[str, float]]:
-        right, said, there = self._counts(truth, predicted, names)
-        return {
-            name: f1_of(right[name], said[name], there[name]) for name in sorted({*said, *there})
-        }
-
     def _counts(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        """Return how many spans (or tags) of each type are right, predicted, and there."""
         right, said, there = Counter[str](), Counter[str](), Counter[str]()
         for one, two in zip(truth, predicted, strict=True):
             first, second = (self._spans(tags, names) for tags in (one, two))
@@ -192,22 +183,8 @@ class TokenClassification(WordKind):
     def counted(self, names: Names) -> tuple[str, ...]:
         return tuple(sorted({name[2:] for name in names} - {""} if is_bio(names) else names))
 
-    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
-        """Return counts of spans (or tags) by type, then right words and words."""
-        types = self.counted(names)
-        rows = []
-        for one, two in zip(truth, predicted, strict=True):
-            counts = self._counts([one], [two], names)
-            right = sum(t == p for t, p in zip(one, two, strict=True))
-            rows.append([*(each[name] for each in counts for name in types), right, len(one)])
-        return np.array(rows, dtype=float)
-
-    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        types = self.counted(names)
-        right, said, there, words = np.split(sums, [len(types) * n for n in (1, 2, 3)], axis=-1)
-        if metric == "accuracy":
-            return np.asarray(words[..., 0] / np.maximum(1, words[..., 1]))
-        return of_counts(metric, right, said, there, types)
+    def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
+        return [sum(t == p for t, p in zip(truth, predicted, strict=True))]
 
     def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
         return float(sum(t != p for t, p in zip(truth, predicted, strict=True)))

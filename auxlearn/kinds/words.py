@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import WORDS, Kind, Labels
+from auxlearn.kinds.base import WORDS, Arrays, Kind, Labels, Names, f1_of, of_counts
 
 if TYPE_CHECKING:
     from auxlearn.core.table import Table
@@ -34,6 +35,7 @@ class WordKind(Kind):
     """
 
     per_token = True
+    per_word: ClassVar[tuple[str, ...]]  # metrics that are shares of the words
     text_columns = WORDS
 
     def texts(self, table: Table, column: str) -> Table:
@@ -65,6 +67,43 @@ class WordKind(Kind):
             words: Number of words.
             constant: What is predicted for the words that are cut off or have no token.
         """
+
+    @abstractmethod
+    def _counts(
+        self, truth: Labels, predicted: Labels, names: Names
+    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        """Return how many of each of :meth:`counted` are right, predicted, and there."""
+
+    def per_class(
+        self, truth: Labels, predicted: Labels, names: Names
+    ) -> dict[str, dict[str, float]]:
+        right, said, there = self._counts(truth, predicted, names)
+        return {
+            name: f1_of(right[name], said[name], there[name])
+            for name in self.counted(names)
+            if said[name] or there[name]
+        }
+
+    def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
+        """Return counts by name, then how many words are right by each metric, and words."""
+        rows, named = [], self.counted(names)
+        for one, two in zip(truth, predicted, strict=True):
+            counts = self._counts([one], [two], names)
+            right = self._right_words(one, two, names)
+            rows.append([*(each[name] for each in counts for name in named), *right, len(one)])
+        return np.array(rows, dtype=float)
+
+    @abstractmethod
+    def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
+        """Return how many words of an example are right by each metric of :attr:`per_word`."""
+
+    def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
+        named = self.counted(names)
+        right, said, there, words = np.split(sums, [len(named) * n for n in (1, 2, 3)], axis=-1)
+        if metric in self.per_word:
+            place = self.per_word.index(metric)
+            return np.asarray(words[..., place] / np.maximum(1, words[..., -1]))
+        return of_counts(metric, right, said, there, named)
 
 
 def list_of(value: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Annotated, Any
@@ -35,6 +33,7 @@ from auxlearn.mask_analysis.statistics import (
     mask_rates,
     spread,
 )
+from auxlearn.results.tables import csv_text
 from auxlearn.training.setup import Materials, build_weighting, prepare_task
 
 
@@ -68,22 +67,19 @@ class MaskReport:
 
     def groups_csv(self) -> str:
         """Return all groups as CSV: one line for each group and task."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(
-            ["grouped_by", "group", "description", "tokens", "task", "probability", "random"]
-        )
+        heads = ["grouped_by", "group", "description", "tokens", "task", "probability", "random"]
         kinds = {
             "part of speech": self.parts_of_speech,
             "frequency": self.frequencies,
             "token": self.token_groups,
         }
-        for kind, groups in kinds.items():
-            for group in groups:
-                for task, rate in group.rates.items():
-                    line = [kind, group.name, group.description, group.tokens, task, rate]
-                    writer.writerow([*line, group.random[task]])
-        return text.getvalue()
+        lines = (
+            [kind, one.name, one.description, one.tokens, task, rate, one.random[task]]
+            for kind, groups in kinds.items()
+            for one in groups
+            for task, rate in one.rates.items()
+        )
+        return csv_text([heads, *lines])
 
 
 @checked

@@ -8,9 +8,7 @@ automatic measure.
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,6 +31,7 @@ from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.perturbation_log import PerturbationRecord, check_tokens, read_perturbations
 from auxlearn.results.record import RunResults
+from auxlearn.results.tables import csv_text
 from auxlearn.training.setup import load_initial_encoder
 
 if TYPE_CHECKING:
@@ -418,12 +417,10 @@ def _text(record: PerturbationRecord, tokenizer: Any) -> dict[str, Any]:
 
 def _csv(records: list[PerturbationRecord], tokenizer: Any) -> str:
     """Return one line for each masked token."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["example", "epoch", "step", "task", "position", "masked", "substituted"])
-    for record in sorted(records, key=lambda record: (record.example, record.step)):
-        pairs = zip(record.positions, substitutions(record, tokenizer), strict=True)
-        for position, (old, new) in pairs:
-            place = [record.example, record.epoch, record.step, record.task, position]
-            writer.writerow([*place, old, new])
-    return text.getvalue()
+    heads = ["example", "epoch", "step", "task", "position", "masked", "substituted"]
+    lines = (
+        [one.example, one.epoch, one.step, one.task, position, *pair]
+        for one in sorted(records, key=lambda record: (record.example, record.step))
+        for position, pair in zip(one.positions, substitutions(one, tokenizer), strict=True)
+    )
+    return csv_text([heads, *lines])

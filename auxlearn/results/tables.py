@@ -138,10 +138,14 @@ def _plain(cell: Cell) -> str:
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows as CSV, the names of all columns first; names of users are no formulas."""
     heads = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ([escape_csv(row.get(name, "")) for name in heads] for row in rows)
+    return csv_text([map(escape_csv, heads), *lines])
+
+
+def csv_text(lines: Iterable[Iterable[object]]) -> str:
+    """Return lines of values as CSV."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(map(escape_csv, heads))
-    writer.writerows([escape_csv(row.get(name, "")) for name in heads] for row in rows)
+    csv.writer(buffer, lineterminator="\n").writerows(lines)
     return buffer.getvalue()
 
 

@@ -122,9 +122,9 @@ def check_frozen(plugin: object, name: str, parameters: Iterable[Tensor]) -> Non
         )
 
 
-def state_of(plugin: Any, name: str | None = None) -> dict[str, Tensor]:
+def state_of(plugin: Any) -> dict[str, Tensor]:
     """Return what an objective or a weighting keeps for a resumed run."""
-    with calling(plugin, "state_dict", name):
+    with calling(plugin, "state_dict"):
         method = getattr(plugin, "checkpoint", None) or plugin.state_dict
         state: Any = method()
     wrong = None
@@ -135,7 +135,7 @@ def state_of(plugin: Any, name: str | None = None) -> dict[str, Tensor]:
             wrong = f"a {type(value).__name__} for '{key}'"
     if wrong:
         raise PluginError(
-            f"state_dict of {_title(plugin, name)} returns {wrong}: return tensors by name, a "
+            f"state_dict of {_title(plugin, None)} returns {wrong}: return tensors by name, a "
             "number as torch.tensor(number)"
         )
     return dict(state)
