@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -400,6 +400,12 @@ def _casting(function: Any, half: bool) -> Callable[..., Any]:
     return kernel
 
 
+def _inference_mode(mode: Any = True) -> Any:
+    return (
+        nullcontext() if mode is False else torch.no_grad() if mode is True else torch.no_grad(mode)
+    )
+
+
 def install() -> None:
     """Give this process the device, for good; before its first backward pass."""
     if _libraries:
@@ -410,7 +416,7 @@ def install() -> None:
     # Keeps the identity of parameters, and so their ties, when a module is moved.
     torch.__future__.set_swap_module_params_on_conversion(True)
     # Tensors made of others by a Python class cannot be inference tensors.
-    torch.inference_mode = torch.no_grad  # type: ignore[assignment,misc]
+    torch.inference_mode = _inference_mode  # type: ignore[assignment,misc]
     _Everything().__enter__()
 
 
