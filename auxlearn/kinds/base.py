@@ -392,5 +392,5 @@ def smooth_f1(chosen: Tensor, truth: Tensor, average: str) -> Tensor:
     overlap, both = 2 * (chosen * truth).sum(0), chosen.sum(0) + truth.sum(0)
     if average == "micro":
         return overlap.sum() / both.sum()
-    present = truth.sum(0) > 0
-    return (overlap / both)[present].mean() if bool(present.any()) else 0 * both.sum()
+    present = truth.sum(0) > 0  # a GPU is not waited for: absent labels add 0 and do not count
+    return (overlap / both.where(present, 1)).sum() / present.sum().clamp(min=1)
