@@ -113,15 +113,11 @@ def inline_svg(figure: Figure, label: str, salt: str) -> str:
         for name in unused.get(element.tag, ()):
             given.pop(name, None)
         for name in {"d", "x", "y"} & given.keys():
-            given[name] = re.sub(r"\d+\.\d{3,}", _two_decimals, given[name])
+            given[name] = re.sub(r"\d+\.\d{3,}", lambda one: f"{float(one[0]):.2f}", given[name])
         element.attrib.clear()
         element.attrib.update(given)
     root.attrib |= {"role": "img", "aria-label": label}
     return ElementTree.tostring(root, encoding="unicode")
-
-
-def _two_decimals(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.2f}"
 
 
 Entries = Sequence[Mapping[str, Any]]
