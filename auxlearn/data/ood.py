@@ -68,6 +68,11 @@ def map_labels(
     if unmatched or (unreached and not count):
         counts = "; 'unknown_labels: count' counts unknown labels as wrong"
         raise _no_match(where, found, model, (), unmatched or unreached, counts)
+    if len(set(targets)) == 1:
+        raise DataError(
+            f"'{where}': every class of the model maps to the label '{shorten(str(targets[0]))}', "
+            "so that no prediction can be wrong: map one to another label"
+        )
     names = (*(name for name in found if name not in unreached), *unreached)
     number = {name: index for index, name in enumerate(names)}
     return LabelMap(

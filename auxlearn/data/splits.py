@@ -40,9 +40,10 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
     keys = text_keys(split)
     held = set(choose_held_out(labels, keys, share, seed))
     if not held:
+        alone = ", of each class one at most" if split.labels else ""
         raise DataError(
             f"split '{split.name}' is too small to hold anything out (different texts: "
-            f"{len(set(keys))}, of each class one at most): add examples, or a split '{name}'"
+            f"{len(set(keys))}{alone}): add examples{', or a split dev' * (name == 'dev')}"
         )
     rest = [index for index in range(len(split)) if index not in held]
     return split.select(rest), split.select(sorted(held), name=name)

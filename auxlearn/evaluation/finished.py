@@ -210,6 +210,8 @@ def _label_maps(
     alone = {name: given[0] for name, given in found.items() if len(given) == 1}
     try:
         joined = each_label_once({n: given for n, given in found.items() if n not in alone})
+        for name in alone:  # several classes may have one label, but not one of a list
+            each_label_once(joined | {name: found[name]})
     except ValueError as error:
         raise DataError(f"labels: {error}") from None
     return joined, alone

@@ -120,7 +120,9 @@ class ForwardingReporter(Reporter):
         for tracker in list(self._trackers):
             try:
                 getattr(tracker, method)(*arguments)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # a SystemExit would end the run as if all were well
                 self._trackers.remove(tracker)
                 self.message(
                     f"reporter {tracker.name} has failed ({named_fault(error)}): the run continues "

@@ -138,8 +138,8 @@ def _config(settings: Mapping[str, Any]) -> RunConfig:
     """Return the configuration that keywords describe."""
     if any(in_memory(one) for one in _sets(settings.get("ood"))):
         raise DataError(
-            "ood: a data set in memory cannot be named there: evaluate it after training, with "
-            "auxlearn.evaluate(results, data)"
+            "ood: a data set in memory cannot be named there (evaluate it after training, with "
+            "auxlearn.evaluate(results, data)): give a path, or {'name': ..., 'dataset': PATH}"
         )
     config: RunConfig = validate(RunConfig, dict(settings), "settings")
     config.check_effect(settings)

@@ -469,9 +469,11 @@ class RunStep:
         seen = map(seen_whole, batches) if self.attends_to_padding else batches
         with calling(auxiliary.task, "items", auxiliary.name):
             items = [
-                auxiliary.task.items(batch, self._generator(auxiliary.name, step, number))
+                int(auxiliary.task.items(batch, self._generator(auxiliary.name, step, number)))
                 for number, batch in enumerate(seen)
             ]
+            if min(items) < 0:
+                raise ValueError(f"a number of items is at least 0, not {min(items)}")
         return [count / max(1, sum(items)) for count in items]
 
     def _loss_of(self, model: nn.Module, batch: Batch, step: int, term: Term) -> TaskResult:

@@ -322,6 +322,8 @@ def test_several_labels_may_stand_for_one_class(run, tmp_path):
         assert found.all.confusion == plain.all.confusion
     with pytest.raises(DataError, match="the label '1' is given for the class 'yes' and for 'no'"):
         auxlearn.evaluate(run, stars, labels={"no": [1, 2], "yes": [1, 5]})
+    with pytest.raises(DataError, match="the label '2' is given for the class"):
+        auxlearn.evaluate(run, stars, labels={"no": [1, 2], "yes": 2})
     (tmp_path / "set").mkdir()
     stars.to_csv(tmp_path / "set" / "test.csv", index=False)
     words = [f"--labels={name}={label}" for name, labels in given.items() for label in labels]

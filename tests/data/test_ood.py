@@ -78,6 +78,11 @@ def test_unmatched_labels_give_one_line_with_both_label_sets(model, found, given
     assert "\n" not in message
 
 
+def test_a_map_of_all_classes_to_one_label_is_refused():
+    with pytest.raises(DataError, match="'hans': every class of the model maps to the label 'x'"):
+        map_labels(("a", "b"), ("x",), {"a": "x", "b": "x"}, "hans")
+
+
 def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
     rows = [
         ("a b", "entailment", {"heuristic": "x"}),

@@ -131,7 +131,7 @@ def test_share_out_of_range(share):
 def test_nothing_to_hold_out():
     with pytest.raises(DataError, match="too small"):
         hold_out(make_split([("a", 0), ("A", 0), ("b", 1)]), 0.5, seed=0)
-    with pytest.raises(DataError, match=r"texts: 3, of each class one at most\): .* split 'dev'"):
+    with pytest.raises(DataError, match=r"texts: 3, of each class one at most\): .* split dev"):
         hold_out(make_split([("a", 0), ("b", 1), ("c", 2)]), 0.5, seed=0)
 
 
@@ -223,3 +223,8 @@ def test_notes_are_of_what_is_read():
 def test_fewer_texts_than_folds():
     with pytest.raises(DataError, match="data set 'set': 2 distinct training texts cannot be"):
         as_folds(make_split([("a", 0), ("a", 0), ("b", 1)]), 3)
+
+
+def test_of_texts_without_labels_no_class_is_named():
+    with pytest.raises(DataError, match=r"different texts: 1\): add examples$"):
+        hold_out(Split("corpus", ("a", "a"), None, ()), 0.5, seed=0, name="held out")

@@ -180,14 +180,17 @@ def test_an_unknown_reporter_is_named():
         RunConfig(report_to="tensorbord").resolved()
 
 
-def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on():
+@pytest.mark.parametrize("error", [ConnectionError, SystemExit])
+def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(error):
     class Failing(RunReporter):
         name = "failing"
 
         def log(self, entry):
-            raise ConnectionError("no\nserver")
+            raise error("no\nserver")
 
     listener = Listener()
     send(ForwardingReporter(listener, [Failing(ReportedRun(None, {}))]))
-    line = "reporter failing has failed (ConnectionError: no server): the run continues without it"
+    line = (
+        f"reporter failing has failed ({error.__name__}: no server): the run continues without it"
+    )
     assert listener.received == [line, *ENTRIES]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, PluginError
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
@@ -27,7 +27,7 @@ from tests.helpers import (
     tokenized,
     without_dropout,
 )
-from tests.training.harness import CLASSES, Given, Harness
+from tests.training.harness import CLASSES, Given, Harness, MaskedWords
 
 
 @pytest.fixture
@@ -406,6 +406,18 @@ def test_the_gradient_of_a_sum_of_a_parameter_is_clipped(new_encoder):
     step = Harness(new_encoder(), [("second", Sum(Settings()))]).training_step
     step.begin(0)
     apply_gradient(step, step.gradients()[1])
+
+
+@pytest.mark.parametrize(("count", "fault"), [(-1, "at least 0, not -1"), ("x", "invalid literal")])
+def test_a_number_of_items_is_a_number(new_encoder, count, fault):
+    class Odd(MaskedWords):
+        def items(self, batch, generator):
+            return count
+
+    step = Harness(new_encoder(), [("odd", Odd(2))], gradient_accumulation_steps=2).training_step
+    step.begin(0)
+    with pytest.raises(PluginError, match=f"'odd' .* failed in items .*{fault}"):
+        step.backward((0.5, 0.5))
 
 
 def test_one_graph_is_alive_at_a_time(new_encoder):
