@@ -102,6 +102,7 @@ def no_training(monkeypatch, tmp_path):
     answer = {"label": "yes", "score": 0.75}
     classifier = SimpleNamespace(
         label_names=("no", "yes"),
+        thresholds=None,
         probabilities=lambda texts, *_: np.full((len(texts), 2), 0.5),
         blocks=lambda texts, *_: [(np.arange(len(texts)), np.full((len(texts), 2), 0.5))],
     )

@@ -21,6 +21,16 @@ def library(module: str, needed_by: str, extra: str) -> Any:
         ) from None
 
 
+class Deferred:
+    """A module under its name, which is imported when something of it is first used."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._module), name)
+
+
 def names_of_stub(
     module: str, file: str
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:

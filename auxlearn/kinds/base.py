@@ -12,16 +12,18 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.lazy import Deferred
 from auxlearn.core.metric_names import METRICS, TITLES
 from auxlearn.core.settings import KindName
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
+else:
+    np = Deferred("numpy")  # commands that only list what there is do without it
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from auxlearn.core.errors import DataError
+from auxlearn.core.lazy import Deferred
 from auxlearn.kinds.base import (
     Arrays,
     Kind,
@@ -23,9 +22,12 @@ from auxlearn.kinds.base import (
 from auxlearn.kinds.labels import read_labels
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from auxlearn.core.table import Table
+else:
+    np = Deferred("numpy")
 
 #: Classes beyond which what is recorded for each class, or each pair of classes, is abridged.
 MANY_LABELS = 100

@@ -163,8 +163,7 @@ OFTEN = [{"random_mlm": {"probability": 0.2}}]
         ("--aux random_mlm --random-mlm-probability 0.2 --weights meta", OFTEN, "meta"),
         ("--aux random_mlm --random_mlm_probability 0.2", OFTEN, "fixed"),
         (
-            "--aux l3mask --weights meta --meta-every 5 --meta-split train:0.1 --split train:0.2 "
-            "--horizon steps",
+            "--aux l3mask --weights meta --meta-every 5 --split train:0.2 --horizon steps",
             ["l3mask"],
             {"meta": {"every": 5, "split": "train:0.2", "horizon": "steps"}},
         ),
