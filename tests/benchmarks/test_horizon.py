@@ -180,12 +180,12 @@ def test_a_setting_is_positive_by_draws_of_its_own(spread, positive):
     assert is_positive({0: draws[FOR_KIND[0]]}, "best", ["steps 0.3"]) is None
 
 
-def test_the_best_evaluation_is_the_last_of_equal_ones():
-    labels = np.array([0, 1])
-    right, half = np.eye(2), np.array([[0.9, 0.1], [0.8, 0.2]])
-    dev = np.stack([half, right, 0.9 * right + 0.05])
-    run = {"dev": dev, "test": dev, "labels_dev": labels}
-    np.testing.assert_array_equal(scores.predictions(run)["best"][0], dev[2])
+def test_the_best_evaluation_is_the_first_that_predicted_on_test():
+    right = np.stack([np.eye(2)] * 3)
+    run = {"dev": right, "test": right.copy(), "labels_dev": np.array([0, 1])}
+    run["test"][0] = np.nan
+    run["test"][2] *= 2
+    np.testing.assert_array_equal(scores.predictions(run)["best"][1], right[1])
 
 
 def test_a_record_becomes_a_summary_and_a_page(tmp_path):
