@@ -188,6 +188,10 @@ def test_lists_of_tokens_are_read_as_words_with_tags(tmp_path):
     assert message(tmp_path) == "train.jsonl:1: 2 words but 1 tags: each word has one"
 
 
+def test_no_folder(tmp_path):
+    assert message(tmp_path / "nothing").startswith("there is no folder")
+
+
 def test_evaluation_split_needs_no_train(tmp_path):
     write_jsonl(tmp_path / "test.jsonl", ROWS)
     split = read_evaluation_split(tmp_path)
