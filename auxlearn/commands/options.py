@@ -356,8 +356,11 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
                 f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
                 f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}{near}"
             )
-        known_flags = [*RUN_FLAGS, "--config", *owners]
-        near = suggestion(flag, known_flags) or "see `auxlearn train --help`"
+        context = click.get_current_context(silent=True)
+        own = context.command.params if context else []
+        known_flags = [one for option in own for one in option.opts if one.startswith("--")]
+        command = context.info_name if context else "train"
+        near = suggestion(flag, [*known_flags, *owners]) or f"see `auxlearn {command} --help`"
         raise ConfigError(f"unknown option '{flag}': {near}")
     return who[0]
 

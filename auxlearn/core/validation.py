@@ -106,7 +106,9 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
 
 
 #: The end of the place of a fault in a value that can be of several types: which of them it is not.
-_TYPE = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set|function)\b.*|[A-Z]\w*")
+_TYPE = re.compile(
+    r"(int|float|str|bool|none|list|tuple|dict|set|function|json-or-python)\b.*|[A-Z]\w*"
+)
 
 
 def _together(faults: list[Any]) -> list[Any]:

@@ -24,7 +24,15 @@ from auxlearn.data.tables import (
     text_lines,
 )
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, find_kind, heads_of, kind_of, named, require
+from auxlearn.kinds.choose import (
+    CLASSIFICATION,
+    find_kind,
+    find_text,
+    heads_of,
+    kind_of,
+    named,
+    require,
+)
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 _ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
@@ -52,7 +60,7 @@ def with_kind_of(table: Table, columns: Columns) -> Columns:
     """Return columns with the kind of the labels of a table, unless it is given."""
     if columns.kind:
         return columns
-    kind = find_kind(table, columns.text, columns.label).name
+    kind = find_kind(table, columns).name
     return columns.model_copy(update={"kind": kind})
 
 
@@ -78,7 +86,7 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
     kind = kind_of(with_kind_of(table, columns).kind)
     columns = columns.model_copy(
         update={
-            "text_column": named(table.columns, columns.text, kind.text_columns),
+            "text_column": find_text(table.columns, columns, kind.text_columns),
             "label_column": named(table.columns, columns.label, kind.label_columns),
         }
     )
@@ -130,7 +138,7 @@ def parse_splits(
                 "words have tags and heads: the tags are read; --kind dependency reads the heads"
             )
         columns = found
-        text = named(table.columns, columns.text, kind_of(columns.kind).text_columns)
+        text = find_text(table.columns, columns, kind_of(columns.kind).text_columns)
         if name not in CORE_SPLITS and text not in table.columns:
             place = shorten(Path(table.where).name)
             notes.append(f"{place} was left out: it has no column '{columns.text}'")

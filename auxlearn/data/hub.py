@@ -166,23 +166,28 @@ def dataset_columns(
     split: Any, where: str, columns: Columns, label_names: Sequence[str] | None = None
 ) -> dict[str, list[Any]]:
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
-    from datasets import ClassLabel, Value
-
     kind = KINDS[columns.kind or "token_classification"]
     label = named(split.features, columns.label, kind.label_columns)
+    if columns.kind is None and label not in split.features:
+        kind = KINDS["dependency"]  # of which the kind is found by its columns
+        label = named(split.features, columns.label, kind.label_columns)
     used = {columns.text, columns.text_pair, label, *kind.columns_beside}
-    if columns.text not in split.features:
+    if columns.text not in split.features or not _is_plain(split.features.get(label)):
         used |= {*kind.text_columns}
     plain = [
-        column
-        for column, feature in split.features.items()
-        if isinstance(feature, (Value, ClassLabel)) or column in used
+        column for column, feature in split.features.items() if _is_plain(feature) or column in used
     ]
     values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
     if label in values:
         names = label_names or _names(split.features[label])
         values[label] = [_class_name(value, names, where) for value in values[label]]
     return values
+
+
+def _is_plain(feature: Any) -> bool:
+    from datasets import ClassLabel, Value
+
+    return isinstance(feature, (Value, ClassLabel))
 
 
 def _names(feature: Any) -> Sequence[str] | None:

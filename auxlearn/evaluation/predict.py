@@ -29,7 +29,7 @@ from auxlearn.data.tables import (
     write_table,
 )
 from auxlearn.kinds.base import Arrays, Kind
-from auxlearn.kinds.choose import kind_of, named
+from auxlearn.kinds.choose import find_text, kind_of
 from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
@@ -216,7 +216,7 @@ def _known(column: str | None, source: TextSource) -> str | None:
 def predict_table(run: Path, table: Table, columns: Columns = USUAL) -> Table:
     """Return a table with the predictions of a finished run as further columns."""
     kind = kind_of(RunFolder(run).read_config().kind)
-    text = named(table.columns, columns.text, kind.text_columns)
+    text = find_text(table.columns, columns, kind.text_columns)
     columns = columns.model_copy(update={"text_column": text})
     readable = kind.texts(table, columns.text) if columns.text in table.columns else table
     texts, pairs = _texts(readable, columns, RunResults.load(run).dataset.pairs)

@@ -29,7 +29,7 @@ else:
 LEAST = 1e-8
 
 #: Usual columns of lists of words, and of their tags.
-WORDS = ("text", "tokens", "words")
+WORDS = ("tokens", "words", "text")
 WORD_LABELS = ("label", "tags", "ner_tags", "labels")
 
 #: One for each example, and the names of all classes.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.settings import KindName
+from auxlearn.core.settings import Columns, KindName
 from auxlearn.kinds.base import WORD_LABELS, WORDS, Kind
 from auxlearn.kinds.labels import as_list
 
@@ -104,20 +104,24 @@ def require(kind: Kind, feature: str, which: str = "") -> None:
         raise ConfigError(f"{feature}{which}: not offered for {kind.name}; {advice}")
 
 
-def find_kind(table: Table, text: str, label: str) -> Kind:
+def find_kind(table: Table, given: Columns) -> Kind:
     """Return the kind that the labels of a table have, by their types.
 
     Lists beside lists of words are tags, or heads where no tags differ; other lists are several
     labels; numbers of which one has a fraction are to be predicted. Anything else names classes.
+    Where texts stand beside their words, a label is of the text unless it is a list as long as
+    that of the words.
     """
+    label = given.label
 
     def values(column: str, usual: tuple[str, ...]) -> list[Any]:
-        found = table.columns.get(named(table.columns, column, usual), [])
+        found = table.columns.get(named(table.columns, column, usual or (column,)), [])
         return [value for value in found if value is not None and value != ""]
 
-    words = values(text, WORDS)
-    if words and all(isinstance(one, list | tuple) for one in words):
-        tags = values(label, WORD_LABELS)
+    of_text = named(table.columns, label, ("label", "labels")) in table.columns
+    words, tags = values(find_text(table.columns, given, WORDS), ()), values(label, WORD_LABELS)
+    aligned = given.text not in table.columns or not of_text or _lengths(words) == _lengths(tags)
+    if words and aligned and all(isinstance(one, list | tuple) for one in words):
         heads = heads_of(table, label)
         untagged = heads == tags or len(_labels_in(tags)) < 2
         return KINDS["dependency" if heads and untagged else "token_classification"]
@@ -151,6 +155,15 @@ def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:
     if name != usual[0] or name in columns:
         return name
     return next((one for one in usual if one in columns), name)
+
+
+def find_text(columns: Collection[str], given: Columns, usual: tuple[str, ...]) -> str:
+    """Return the column of the text: the one that is named, or the first usual one there is."""
+    return given.text_column or next((one for one in usual if one in columns), given.text)
+
+
+def _lengths(column: list[Any]) -> list[int]:
+    return [len(value) if isinstance(value, list | tuple) else -1 for value in column]
 
 
 def _is_list(value: Any) -> bool:

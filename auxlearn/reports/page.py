@@ -106,6 +106,9 @@ def report(
     paths = [expand(folder) for folder in folders]
     if not paths:
         raise UserError("there is nothing to report on: name a run or a sweep")
+    for path in paths:
+        if not user_path(path, RunError).is_dir():
+            raise RunError(f"there is no folder {shorten(str(path), 200)}: check the path")
     file = expand(output) if output is not None else _default(paths)
     _check_file(file)
     collection = collect(paths)
@@ -152,8 +155,6 @@ class Collection:
 def collect(folders: Sequence[Path]) -> Collection:
     """Read run folders and sweeps."""
     for folder in folders:
-        if not user_path(folder, RunError).is_dir():
-            raise RunError(f"there is no folder {shorten(str(folder), 200)}: check the path")
         if (folder / "sweep.yaml").is_file():
             continue
         if not (folder / "config.yaml").is_file():

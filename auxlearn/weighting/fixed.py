@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
@@ -24,11 +24,6 @@ def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
             f"fixed: alpha has {len(shares)} shares for {count} auxiliary tasks: "
             "give one share, or one for each"
         )
-    smallest = min(shares)
-    if smallest < 0 or (smallest == 0 and isinstance(alpha, float)) or sum(shares) >= 1:
-        raise ConfigError(
-            f"fixed: alpha {alpha} is outside (0, 1): the primary task keeps 1 - alpha"
-        )
     return torch.tensor([1 - sum(shares), *shares], dtype=torch.float64)
 
 
@@ -39,6 +34,14 @@ class FixedOptions(MixOptions):
         "share of each, of which some may be 0.",
     )
     mix: Mix = Field("steps", description=MIX_DESCRIPTION)
+
+    @field_validator("alpha")
+    @classmethod
+    def _leaves_a_share(cls, alpha: float | tuple[float, ...]) -> float | tuple[float, ...]:
+        shares = (alpha,) if isinstance(alpha, float) else alpha
+        if sum(shares) >= 1 or any(share < 0 for share in shares) or alpha == 0:
+            raise ValueError("it is outside (0, 1): the primary task keeps 1 - alpha")
+        return alpha
 
 
 @register_weighting("fixed")
@@ -61,7 +64,7 @@ class Fixed(LossWeighting):
         """The weights, by :func:`fixed_weights`.
 
         Raises:
-            ConfigError: alpha is outside (0, 1), or there are not as many shares as tasks.
+            ConfigError: There are not as many shares as tasks.
         """
         return fixed_weights(self.options.alpha, len(self.objectives) - 1)
 

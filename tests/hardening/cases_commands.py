@@ -64,6 +64,11 @@ SAME = r"column 'label' is that of the text and of the label"
 
 #: By name: the command, the error line, and what makes the case.
 COMMANDS: dict[str, tuple[Any, ...]] = {
+    "report: a file": ("report f", r"there is no folder f: check the path", writes("f", "a\n")),
+    "masks: an option of train": (
+        "masks --aux random_mlm --epochs 1",
+        r"unknown option '--epochs': (see|did you mean '--(?!epochs))",
+    ),
     "unknown command": ("trian", r"unknown command 'trian': did you mean 'train'\?"),
     "unknown option": ("data check d --txt-column x", r"unknown option '--txt-column'"),
     "option without a value": ("train --seed", r"--seed"),

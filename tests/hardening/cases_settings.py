@@ -141,6 +141,10 @@ GRIDS: dict[str, Any] = {
         r"has 40,000 trials \(200 combinations, 200 seeds\)",
         f"seeds: 200\ngrid: {{epochs: {list(range(1, 201))}}}",
     ),
+    "a share of a rule": (
+        r"fixed: alpha: it is outside \(0, 1\)",
+        "grid: {method: {A: {}, B: {aux: l3mask, weights: {fixed: {alpha: 2}}}}}",
+    ),
     "a search without end": (r"search.trials", "search: {trials: 100000000, space: {epochs: [1]}}"),
     "unknown setting": (r"setting 'epoch': did you mean 'epochs'", "grid: {epoch: [1]}"),
     "a search of nothing": (r"search.space.epochs has no values", "search: {space: {epochs: []}}"),

@@ -124,6 +124,7 @@ CALLS = [
     ("compare", (None,), {}, rf"folders.0: {A_PATH}, got None"),
     ("compare", ("a",), {"metrics": None}, r"metrics: .*Sequence, got None"),
     ("compare", ("a",), {"metrics": "accuracy"}, r"metrics: .*not allowed as a Sequence"),
+    ("compare", ("a",), {"names": "a=b"}, r"names: .*dictionary, or .*not allowed as a Sequence"),
     ("compare", ("a",), {"restarts": 1}, r"restarts: .*greater than or equal to 2"),
     ("report", (None,), {}, rf"folders.0: {A_PATH}, got None"),
     ("report", ("a",), {"output": []}, rf"output: {A_PATH}"),

@@ -102,6 +102,40 @@ def test_cells_of_csv_join_labels_words_and_tags(tmp_path):
     assert rated.splits["train"].labels == tuple(float(number % 3) for number in range(9))
 
 
+@pytest.mark.parametrize("form", [list, pd.DataFrame, datasets.Dataset.from_list])
+def test_where_texts_stand_beside_their_words_tags_are_of_the_words(form):
+    tags = ROWS["token_classification"]
+    beside = [{"text": "Ann, of Rome, twice", **row} for row in tags]
+    data = {name: form(beside) for name in ("train", "dev", "test")}
+    check(load_dataset(data), "token_classification")
+    named = [{"text": row["text"], "tokens": row["tokens"], "upos": row["tags"]} for row in beside]
+    check(
+        load_dataset(
+            {"train": form(named), "dev": form(named)}, columns=Columns(label_column="upos")
+        ),
+        "token_classification",
+    )
+    trees = [
+        {"text": "Ann, of", "tokens": ["Ann", "of"], "head": [0, 1], "deprel": ["root", "case"]}
+    ] * 12
+    parsed = load_dataset({"train": form(trees), "dev": form(trees)})
+    assert parsed.kind.name == "dependency"
+    assert set(parsed.splits["train"].texts) == {"Ann of"}
+    chosen = load_dataset(
+        {"train": form(trees), "dev": form(trees)},
+        columns=Columns(text_column="text", kind="dependency"),
+    )
+    assert set(chosen.splits["train"].texts) == {"Ann, of"}
+
+
+def test_a_label_beside_texts_and_their_words_is_of_the_text():
+    rows = [{**row, "tokens": ["Ann", "of", "Rome"]} for row in ROWS["multi_label"]]
+    for data in (rows, datasets.Dataset.from_list(rows)):
+        check(load_dataset({"train": data, "dev": data}), "multi_label")
+    classes = [{**row, "label": "ab"[len(row["label"]) % 2]} for row in rows]
+    assert load_dataset({"train": classes, "dev": classes}).kind.name == "classification"
+
+
 def test_features_of_datasets_name_the_classes():
     tags = ["O", "B-X", "I-X", "never"]
     features = datasets.Features(
