@@ -340,12 +340,19 @@ def _decoded(content: bytes, where: str) -> str:
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
 
 
+#: Endings of files that hold no lines of text.
+_NO_LINES = {
+    "a table in JSON has one object on each line and the suffix .jsonl: save it so": (".json",),
+    "a spreadsheet cannot be read: save it as .csv": (".xlsx", ".xls", ".xlsm", ".ods"),
+    "a compressed file cannot be read: unpack it": (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z"),
+}
+
+
 def read_lines(path: Path) -> bytes:
-    """Return the content of a file that is read line by line; a JSON document has no such lines."""
-    if path.suffix.lower() == ".json":
-        raise DataError(
-            f"{path}: a table in JSON has one object on each line and the suffix .jsonl: save it so"
-        )
+    """Return the content of a file that is read line by line, if its name speaks of lines."""
+    for fault, endings in _NO_LINES.items():
+        if path.suffix.lower() in endings:
+            raise DataError(f"{path}: {fault}")
     return read_file(path, LARGEST_FILE, DataError)
 
 

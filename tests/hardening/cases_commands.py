@@ -177,6 +177,16 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"one object on each line and the suffix .jsonl",
         beside_a_run(writes("f.json", '[{"text": "a"}]')),
     ),
+    "predict: a spreadsheet": (
+        "predict run --file f.XLSX",
+        r"f.XLSX: a spreadsheet cannot be read: save it as .csv",
+        beside_a_run(writes("f.XLSX", "text")),
+    ),
+    "score: a compressed file": (
+        f"{SCORE} --file f.csv.gz",
+        r"f.csv.gz: a compressed file cannot be read: unpack it",
+        writes("f.csv.gz", b"\x1f\x8b\x08"),
+    ),
     "predict: a pipe for an output": (
         "predict run a --output p.csv",
         r"p.csv is not a regular file: choose another --output",
