@@ -9,6 +9,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import pipeline
 
+import auxlearn
 from auxlearn.data.load import find_card
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.record import RunResults
@@ -174,22 +175,24 @@ def test_evaluate_uses_the_columns_of_the_run_by_default(data, tmp_path, encoder
 def test_evaluate_maps_labels_by_the_card_of_the_training_data(
     tmp_path, encoder_folder, monkeypatch
 ):
-    """As for ``mnli`` and HANS: several classes of the model map to one label of the set."""
     from auxlearn.data import ood
 
     run = write_run(tmp_path / "run", encoder_folder("bert"))
     trained = RunResults.load(run).dataset.name
     cards = {
-        trained: find_card("mnli").model_copy(update={"ood": {"other": {"no": "x", "yes": "x"}}}),
+        trained: find_card("mnli").model_copy(update={"ood": {"other": {"no": "x", "yes": "y"}}}),
         "other": find_card("hans"),
     }
     monkeypatch.setattr(ood, "_card", cards.get)
-    rows = [(text, "x", str(n % 2)) for n, text in enumerate(TEXTS)]
+    labels = [{"no": "x", "yes": "y"}[one.label] for one in auxlearn.predict(run, TEXTS)]
+    rows = [
+        (text, label, str(n % 2)) for n, (text, label) in enumerate(zip(TEXTS, labels, strict=True))
+    ]
     folder = tmp_path / "other"
     folder.mkdir()
     lines = ["text\tlabel\theuristic", *("\t".join(row) for row in rows)]
     (folder / "test.tsv").write_text("\n".join(lines) + "\n")
     report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)["other"]
     assert report["all"]["accuracy"] == 1.0
-    assert list(report["all"]["per_class"]) == ["x"]
+    assert list(report["all"]["per_class"]) == sorted(set(labels))
     assert list(report["subsets"]) == ["heuristic: 0", "heuristic: 1"]
