@@ -184,7 +184,9 @@ def test_evaluate_maps_labels_by_the_card_of_the_training_data(
         "other": find_card("hans"),
     }
     monkeypatch.setattr(ood, "_card", cards.get)
-    labels = [{"no": "x", "yes": "y"}[one.label] for one in auxlearn.predict(run, TEXTS)]
+    labels = [
+        {"no": "x", "yes": "y"}[name] for name in auxlearn.predict(run, TEXTS).predicted_label
+    ]
     rows = [
         (text, label, str(n % 2)) for n, (text, label) in enumerate(zip(TEXTS, labels, strict=True))
     ]
