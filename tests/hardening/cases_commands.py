@@ -177,6 +177,16 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"one object on each line and the suffix .jsonl",
         beside_a_run(writes("f.json", '[{"text": "a"}]')),
     ),
+    "compare: a metric twice": (
+        "compare run --metric accuracy --metric accuracy",
+        r"metric accuracy is given twice: leave one of them out",
+        run,
+    ),
+    "compare: a set twice": (
+        "compare run --set test --set test",
+        r"set test is given twice: leave one of them out",
+        run,
+    ),
     "predict: a spreadsheet": (
         "predict run --file f.XLSX",
         r"f.XLSX: a spreadsheet cannot be read: save it as .csv",
