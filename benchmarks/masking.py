@@ -311,7 +311,7 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
     strategies = [o for o in options.strategies if any(key[2] == o for key in rows)]
     # A draw counts where all strategies have finished: gains and ranks are over the same draws.
     whole: dict[str, list[int]] = {}
-    for setting, draw in sorted({key[:2] for key in rows}):
+    for setting, draw in sorted({key[:2] for key in rows if key[1] in options.draws}):
         if all((setting, draw, one) in rows for one in strategies):
             whole.setdefault(setting, []).append(draw)
     if not whole:

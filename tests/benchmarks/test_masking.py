@@ -73,6 +73,8 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     again = capsys.readouterr().out
     assert text.split("With share")[1] in again
     assert "100 to 999 times" in again
+    assert run(monkeypatch, tmp_path, *strategies, "--no-run", "--draws", "9") == 0
+    assert "No draw has all of" in capsys.readouterr().out
 
 
 def test_differences_are_tested_in_pairs_over_all_draws():
