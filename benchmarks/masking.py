@@ -31,7 +31,7 @@ from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
 from auxlearn.data.load import load_dataset
 from auxlearn.mask_analysis.masks import MaskReport, inspect_masks
-from benchmarks.horizon.__main__ import folder_name, options_of, record_folder
+from benchmarks.horizon.__main__ import folder_name, label, options_of, record_folder
 from benchmarks.horizon.bed import (
     FOR_RULES,
     GRID,
@@ -103,7 +103,7 @@ def main() -> int:
     texts = page(rows, options)
     if options.page:
         old = options.page.read_text(encoding="utf-8")
-        write_text(options.page, put(old, f"masking {Path(options.encoder).name}", texts))
+        write_text(options.page, put(old, f"masking {label(options)}", texts))
     print("\n\n".join(texts))
     return 0
 
@@ -269,7 +269,7 @@ def summaries(
 ) -> dict[str, Summary]:
     """Return the runs of a strategy in a draw by variant."""
     folder = strategy_folder(options, setting, draw, strategy)
-    found = summarise(folder, Path(options.encoder).name, setting.name, draw)
+    found = summarise(folder, label(options), setting.name, draw)
     return {one.variant: one for one in found}
 
 
@@ -279,7 +279,7 @@ Rows = dict[tuple[str, int, str], tuple[Draw, Mapping[str, Any] | None]]
 
 def read_all(options: argparse.Namespace) -> Rows:
     """Return what has been recorded with an encoder, and add it to the file of results."""
-    encoder = Path(options.encoder).name
+    encoder = label(options)
     lines = options.results.read_text("utf-8").splitlines() if options.results.is_file() else []
     known = {tuple(one["key"]): one for one in map(json.loads, lines)}
     for setting in BEDS:
@@ -316,7 +316,7 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
             whole.setdefault(setting, []).append(draw)
     if not whole:
         return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
-    texts = [f"**Encoder `{Path(options.encoder).name}`.**"]
+    texts = [f"**Encoder `{label(options)}`.**"]
     for title, learned in (("share 0.3", False), ("learned weight", True)):
         scores: dict[str, dict[str, list[float]]] = {
             one: {

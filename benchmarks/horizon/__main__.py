@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ GROUPS: dict[str, Sequence[Variant]] = {
     "grid": (SINGLE[0], *GRID),
     "restarts": SINGLE[1:],
     "rest": REST_OF_GRID,
-    "mixes": MIXES,
+    "mixes": (SINGLE[0], *GRID[:2], *MIXES),
     "falling": FALLING,
     "learned": LEARNED,
     "merged": MERGED,
     "equal cost": (SINGLE[0], *SINGLE[3:]),
-    "mixing": (SINGLE[0], GRID[1], MIXES[1]),
+    "mixing": (SINGLE[0], GRID[1], MIXES[1], MIXES[3]),
 }
 
 
@@ -88,6 +89,7 @@ def options_of(name: str, description: str | None, draws: list[int]) -> argparse
     parser.add_argument("--output", type=Path, default=Path("runs/horizon"), metavar="DIR")
     parser.add_argument("--results", type=Path, default=RESULTS / f"{name}.jsonl", metavar="FILE")
     parser.add_argument("--encoder", default="tiny", help="tiny, or a folder")
+    parser.add_argument("--label", metavar="TEXT", help="what tables call the encoder")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="settings whose name has it")
     parser.add_argument("--draws", nargs="+", type=int, default=draws)
     parser.add_argument("--epochs", type=int, default=10)
@@ -121,7 +123,7 @@ def train_missing(options: argparse.Namespace) -> None:
     for draw in options.draws:
         for setting in SETTINGS:
             if any(part in setting.name for part in only):
-                key = (Path(options.encoder).name, setting.name, draw)
+                key = (label(options), setting.name, draw)
                 names = {variant for *rest, variant in known if tuple(rest) == key}
                 train_draw(setting, draw, options, base, end, names)
 
@@ -172,26 +174,24 @@ def folder_name(setting: Setting) -> str:
 
 def record_folder(options: argparse.Namespace, setting: Setting, draw: int) -> Path:
     """Return the folder of the records of a draw."""
-    encoder = Path(options.encoder).name
-    folder: Path = options.output / "records" / encoder / folder_name(setting) / str(draw)
-    return folder
+    return Path(options.output, "records", label(options), folder_name(setting), str(draw))
+
+
+def label(options: argparse.Namespace) -> str:
+    """Return what tables call the encoder."""
+    return options.label or Path(options.encoder).name
 
 
 def read_all(options: argparse.Namespace) -> list[Summary]:
     """Return all summaries, and add those of new records to the file of results."""
-    known: dict[tuple[str, str, int, str], Summary] = {}
     lines = options.results.read_text().splitlines() if options.results.is_file() else []
     found = [Summary(**json.loads(line)) for line in lines]
-    for setting in SETTINGS:
-        encoder = Path(options.encoder).name
-        for draw in (*FOR_RULES, *FOR_KIND):
-            folder = record_folder(options, setting, draw)
-            found += summarise(folder, encoder, setting.name, draw)
-    for one in found:
-        known[one.encoder, one.setting, one.draw, one.variant] = one
+    for setting, draw in product(SETTINGS, (*FOR_RULES, *FOR_KIND)):
+        folder = record_folder(options, setting, draw)
+        found += summarise(folder, label(options), setting.name, draw)
+    known = {(one.encoder, one.setting, one.draw, one.variant): one for one in found}
     summaries = [known[key] for key in sorted(known)]
-    text = "".join(json.dumps(asdict(one)) + "\n" for one in summaries)
-    write_text(options.results, text)
+    write_text(options.results, "".join(json.dumps(asdict(one)) + "\n" for one in summaries))
     return summaries
 
 

@@ -89,7 +89,7 @@ def test_differences_are_tested_in_pairs_over_all_draws():
 
 
 def test_random_masking_has_the_records_of_the_horizons(tmp_path):
-    options = argparse.Namespace(output=tmp_path, encoder="tiny", data=None)
+    options = argparse.Namespace(output=tmp_path, encoder="tiny", label=None, data=None)
     own, first = (masking.strategy_folder(options, BEDS[0], 0, one) for one in ("random", "span"))
     assert own == masking.record_folder(options, BEDS[0], 0)
     assert first == own / "span"
