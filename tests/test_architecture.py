@@ -138,7 +138,7 @@ ALONE = {
 BUDGETS = {
     "core": 3385,
     "kinds": 2325,
-    "data": 4155,
+    "data": 4180,
     "encoders": 1830,
     "scoring": 770,
     "objectives": 1160,

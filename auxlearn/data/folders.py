@@ -1,4 +1,4 @@
-"""Data-set folders: one table file per split.
+"""Data-set folders: one table file per split; a single table is read as one in memory.
 
 A folder contains files named after the splits, ``train``, ``dev`` (or ``validation``, ``valid``,
 ``val``) and ``test``, as .jsonl, .csv, .tsv or .parquet. Any further table file is a split of the
@@ -58,13 +58,18 @@ def read_labelled_file(path: Path, label_names: tuple[str, ...], columns: Column
     return to_split(examples, path.stem, label_names)
 
 
+def is_single_table(path: Path) -> bool:
+    """Return whether a data set is a single file, whose column ``split`` divides it."""
+    return path.suffix.lower() in READ_FORMATS and path.is_file()
+
+
 def data_files(folder: Path) -> dict[str, Path]:
     """Return the data file of each split in a folder."""
     shown = shorten(str(folder), 300)
     if folder.is_file():
         raise DataError(
-            f"{shown} is a file: name the folder that holds train, dev and test (in Python a "
-            "DataFrame with a column 'split' works too)"
+            f"{shown} is a file of none of the formats {', '.join(READ_FORMATS)}: name a table "
+            "with a column 'split', or the folder that holds train, dev and test"
         )
     if not folder.is_dir():
         raise DataError(f"there is no folder {shown}: check the path")

@@ -1,4 +1,4 @@
-"""Load a data set by folder, card, built-in name or hub id."""
+"""Load a data set by path, card, built-in name or hub id."""
 
 from __future__ import annotations
 
@@ -17,9 +17,15 @@ from auxlearn.core.settings import USUAL, Columns, Fold
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.data.dataset import Split, TextDataset, split_name
-from auxlearn.data.folders import data_files, read_evaluation_split, read_folder
+from auxlearn.data.folders import (
+    data_files,
+    is_single_table,
+    read_evaluation_split,
+    read_folder,
+)
 from auxlearn.data.memory import in_memory, read_memory, read_memory_split
 from auxlearn.data.splits import hold_out, take_fold
+from auxlearn.data.tables import read_table
 
 DEV_SHARE = 0.1
 """Share held out as dev if a data set has no dev split."""
@@ -44,17 +50,18 @@ def load_dataset(
     cache_dir: UserPath | None = None,
     fold: Fold | None = None,
 ) -> TextDataset:
-    """Load a data set by folder, card file, name or hub id, or from memory.
+    """Load a data set by path, name or hub id, or from memory.
 
     Data in memory are a DataFrame, a mapping of columns to lists, a list of mappings, a
     ``datasets.Dataset``, or a mapping of splits to these; see
-    :func:`~auxlearn.data.memory.read_memory`. Any other ``spec`` is resolved in this order: an
-    existing folder; a card file (.yaml); a built-in data set; a card of the package; a hub id,
+    :func:`~auxlearn.data.memory.read_memory`. Any other ``spec`` is resolved in this order: a
+    table file, divided by its column ``split`` (without it, all rows are train); an existing
+    folder; a card file (.yaml); a built-in data set; a card of the package; a hub id,
     followed by a colon and a configuration where it needs one ("nyu-mll/glue:sst2"). If there is no
     dev split, a stratified share of train is held out as dev, and a note says so.
 
     Args:
-        spec: Folder, card file, name, hub id, or data in memory.
+        spec: Table file, folder, card file, name, hub id, or data in memory.
         columns: Names of the columns, and rules for labels, as a
             :class:`~auxlearn.core.settings.Columns` or the settings of a run; names override those
             of a card.
@@ -74,6 +81,9 @@ def load_dataset(
         return with_dev(read_memory(spec, columns), seed, fold=fold)
     spec = os.fspath(spec)
     folder = user_path(spec, DataError)
+    if is_single_table(folder):
+        found = read_memory(read_table(folder), columns)
+        return with_dev(replace(found, name=folder.stem), seed, fold=fold)
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         return with_dev(read_folder(folder, columns), seed, fold=fold)
     if spec in BUILT_IN:
@@ -104,7 +114,7 @@ def load_dataset(
     known = [*BUILT_IN, *card_names()]
     raise DataError(
         f"unknown data set '{shorten(spec)}': {did_you_mean(shorten(spec), known)} "
-        "(a path of a folder with train, dev and test files works too)"
+        "(a path of a table, or of a folder with train, dev and test files, works too)"
     )
 
 
@@ -115,6 +125,8 @@ def load_evaluated(
     if in_memory(dataset):
         return read_memory_split(dataset, split, columns, split_column)
     folder = user_path(dataset, DataError)
+    if is_single_table(folder):
+        return read_memory_split(read_table(folder), split, columns, None)
     if folder.is_dir() and "train" not in data_files(folder):
         return read_evaluation_split(folder, split, columns), None
     found = load_dataset(dataset, columns=columns)

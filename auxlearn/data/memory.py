@@ -49,7 +49,7 @@ def in_memory(data: Any) -> bool:
 def read_memory(
     data: Any, columns: Columns = USUAL, *, name: str | None = None, split_column: str | None = None
 ) -> TextDataset:
-    """Read a labelled data set."""
+    """Read a labelled data set; a table of a file is read as one in memory."""
     if name is not None and (problem := name_problem(name)):
         raise DataError(f"the name of the data set: {problem}")
     tables, notes = _splits(data, columns, split_column)
@@ -57,7 +57,7 @@ def read_memory(
         hint = suggestion("train", tables)
         shown = some_of(tables) or "splits that were left out"
         near = f"; {hint}" if hint else ""
-        raise DataError(f"{WHERE}: there is no train split, only {shown}{near}")
+        raise DataError(f"{_place(data)}: there is no train split, only {shown}{near}")
     raw, left_out = parse_splits(
         ((split, tables[split]) for split in in_reading_order(tables)), columns
     )
@@ -83,7 +83,7 @@ def read_memory_split(
     tables, _ = _splits(data, columns, split_column, only=wanted)
     if wanted not in tables:
         raise DataError(
-            f"{WHERE}: there is no split '{shorten(split)}': {did_you_mean(wanted, tables)}"
+            f"{_place(data)}: there is no split '{shorten(split)}': {did_you_mean(wanted, tables)}"
         )
     found = {
         name: parse_examples(tables[name], columns, labelled=name == wanted)
@@ -118,11 +118,13 @@ def _splits(
     data: Any, columns: Columns, split_column: str | None, only: str = "train"
 ) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each split, and notes."""
+    if isinstance(data, Table):
+        return divided(data, split_column, only), []
     if isinstance(data, TextDataset):
         names = (columns.text, columns.text_pair, columns.label)
         data = {name: list(one.rows(*names)) for name, one in data.everything.items()}
     if is_table(data):
-        return _divided(_table(data, WHERE, columns), split_column, only), []
+        return divided(_table(data, WHERE, columns), split_column, only), []
     if not isinstance(data, Mapping) or not data:
         raise DataError(f"{of_type(data)} is not a data set: give {_ACCEPTED}, or a path")
     if split_column is not None:
@@ -147,22 +149,26 @@ def _splits(
     return tables, notes
 
 
+def _place(data: Any) -> str:
+    return data.where if isinstance(data, Table) else WHERE
+
+
 def _add(tables: dict[str, Table], key: str, table: Table) -> None:
     if problem := name_problem(key):
-        raise DataError(f"{WHERE}: the name of a split: {problem}")
+        raise DataError(f"{table.where}: the name of a split: {problem}")
     name = split_name(key)
     if name in tables:
-        raise DataError(f"{WHERE}: two splits are '{name}': rename or remove one")
+        raise DataError(f"{table.where}: two splits are '{name}': rename or remove one")
     tables[name] = table
 
 
-def _divided(table: Table, split_column: str | None, only: str) -> dict[str, Table]:
+def divided(table: Table, split_column: str | None = None, only: str = "train") -> dict[str, Table]:
     """Divide a table by the column that names the split of each row."""
     column = split_column or SPLIT_COLUMN
     if column not in table.columns:
         if split_column is not None:
             raise DataError(
-                f"{WHERE}: there is no column '{shorten(column)}' that names splits: "
+                f"{table.where}: there is no column '{shorten(column)}' that names splits: "
                 f"{did_you_mean(column, table.columns)}"
             )
         return {only: table}

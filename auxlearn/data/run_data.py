@@ -15,8 +15,9 @@ from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import own_names, parse_examples, with_kind_of
-from auxlearn.data.folders import data_files, read_labelled_file
+from auxlearn.data.folders import data_files, is_single_table, read_labelled_file
 from auxlearn.data.load import load_dataset, with_dev
+from auxlearn.data.memory import divided
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
@@ -86,11 +87,12 @@ def with_found_kind(
 
 def _kind_of_folder(folder: Path, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
     try:
-        train = data_files(folder).get("train") if folder.is_dir() else None
-        if train is None:
-            return CLASSIFICATION, ()
-        table = read_table(train)
-        if with_kind_of(table, columns).kind == CLASSIFICATION.name:
+        if is_single_table(folder):
+            table = divided(read_table(folder)).get("train")
+        else:
+            train = data_files(folder).get("train") if folder.is_dir() else None
+            table = None if train is None else read_table(train)
+        if table is None or with_kind_of(table, columns).kind == CLASSIFICATION.name:
             return CLASSIFICATION, ()
         examples = parse_examples(table, columns)
     except DataError:  # the run says so, unless it is finished and needs no data

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 
 from auxlearn.core.errors import DataError
@@ -48,6 +49,34 @@ def test_folder_with_all_splits_is_unchanged(tmp_path):
     assert dataset.name == "mine"
     assert [len(split) for split in dataset.splits.values()] == [4, 4, 4]
     assert dataset.notes == ()
+
+
+@pytest.mark.parametrize("divided", [True, False])
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_a_single_table_is_read_as_a_frame(tmp_path, suffix, divided):
+    frame = pd.DataFrame({"text": [f"text {i}" for i in range(60)], "label": ["no", "yes"] * 30})
+    if divided:
+        frame["split"] = ["train"] * 20 + ["validation"] * 20 + ["test"] * 20
+    path = tmp_path / f"my films.{suffix}"
+    write = {"csv": frame.to_csv, "parquet": frame.to_parquet}.get(
+        suffix, lambda path, index: frame.to_json(path, orient="records", lines=True)
+    )
+    write(path, index=False)
+    found, wanted = load_dataset(path, seed=3), load_dataset(frame, seed=3)
+    assert found.name == "my films"
+    assert found.fingerprint == wanted.fingerprint
+    assert found.notes == wanted.notes
+    evaluated, train = load_evaluated(path, "test")
+    assert (len(evaluated), train and len(train)) == ((20, 20) if divided else (60, None))
+
+
+def test_a_single_table_with_other_splits_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "films.csv"
+    path.write_text("text,label,split\na,no,trian\nb,yes,dev\n")
+    with pytest.raises(DataError, match=r"films\.csv: there is no train split, only trian, dev"):
+        load_dataset(path)
+    with pytest.raises(DataError, match=r"films\.csv: there is no split 'test'"):
+        load_evaluated(path, "test")
 
 
 def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
@@ -167,7 +196,7 @@ def test_a_path_is_never_looked_up_on_the_hub(asked, spec, tmp_path, monkeypatch
 
 def test_unknown_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=r"did you mean 'acl_arc'.*a path of a folder"):
+    with pytest.raises(DataError, match=r"did you mean 'acl_arc'.*a path of a table"):
         load_dataset("ACL-ARC")
 
 

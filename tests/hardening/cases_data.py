@@ -63,7 +63,7 @@ FOLDERS: dict[str, Any] = {
     "a file of 5 GB": (r"is too large: 5,368,709,120 bytes", sparse_file("d/train.jsonl", SIZE)),
     "a pipe for a split": (r"is not a regular file", pipe("d/train.jsonl")),
     "a file for a folder": (
-        r"d is a file: name the folder.*DataFrame with a column 'split'",
+        r"d is a file of none of the formats.*name a table",
         writes("d", GOOD),
     ),
     "pairs in train only": (r"has no second texts", pairs_in_train_only),
