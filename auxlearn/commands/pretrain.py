@@ -38,8 +38,10 @@ def command(output: Path, **given: Any) -> None:
     from auxlearn.training.pretrain import pretrain
 
     results = pretrain(output=output, reporter=ConsoleReporter(), **given)
-    click.echo(
-        f"masked tokens of held-out texts: cross-entropy {results.loss_before:.3f} -> "
-        f"{results.loss_after:.3f} nats, accuracy {results.accuracy_before:.1%} -> "
-        f"{results.accuracy_after:.1%}\nencoder: {output}"
+    measured = (
+        f"cross-entropy {results.loss_before:.3f} -> {results.loss_after:.3f} nats, accuracy "
+        f"{results.accuracy_before:.1%} -> {results.accuracy_after:.1%}"
+        if results.measured
+        else "none, as the texts are few and short"
     )
+    click.echo(f"masked tokens of held-out texts: {measured}\nencoder: {output}")

@@ -86,7 +86,7 @@ def _plugins_of(plan: SweepFile) -> list[str]:
 def _dry_run(plan: SweepFile, folder: SweepFolder, jobs: int) -> None:
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import Grid
-    from auxlearn.sweeps.execute import known_durations, trial_state
+    from auxlearn.sweeps.execute import check_sources, known_durations, trial_state
     from auxlearn.sweeps.plan import number_of_trials, rounds
     from auxlearn.training.inputs import InputReader
 
@@ -94,6 +94,7 @@ def _dry_run(plan: SweepFile, folder: SweepFolder, jobs: int) -> None:
     total = number_of_trials(plan)
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
+    check_sources(plan, (one for one in trials if states[one.digest] in ("", "changed")), reader)
     seconds = known_durations(folder, trials)
     rows = [
         [

@@ -120,7 +120,7 @@ def compare(
     is missing is named.
 
     Args:
-        folders: Folders of sweeps and of runs, or what :func:`auxlearn.sweep` returned.
+        folders: Folders of sweeps and of runs, or results of them.
         metrics: Metrics of the kind of labels, of single classes also ``weighted_f1`` and ``mcc``,
             and ``f1:LABEL``, ``precision:LABEL`` or ``recall:LABEL`` of a class, a label or a type
             of spans; by default the metric that checkpoints were selected by.

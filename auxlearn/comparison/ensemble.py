@@ -35,7 +35,7 @@ from auxlearn.evaluation.predict import (
 )
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
+from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.predictions import (
     Stored,
@@ -163,7 +163,7 @@ class Ensemble:
 
 @checked
 def ensemble(
-    *runs: FinishedRun,
+    *runs: UserPath,
     method: str | None = None,
     split: str = "test",
     dataset: Any = None,
@@ -201,7 +201,7 @@ def ensemble(
     """
     if method is None:
         folders = [finished_folder(run) for run in runs]
-    elif len(runs) != 1 or isinstance(runs[0], RunResults):
+    elif len(runs) != 1:
         raise ConfigError(f"'{method}' is a method of one sweep: name the folder of that sweep")
     else:
         folders = runs_of_method(expand(runs[0]), method)
@@ -264,6 +264,10 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
                 f"fingerprint {data.fingerprint}; {other.name}, {other.fingerprint}): an ensemble "
                 "takes runs of the same data"
             )
+    by_digest: dict[str, Path] = {}
+    for run, results in found.items():
+        if (same := by_digest.setdefault(results.digest, run)) is not run:
+            raise RunError(f"{same} and {run} have the same settings and seed: leave one out")
     return found
 
 

@@ -37,6 +37,9 @@ class _Repr(reprlib.Repr):
         except ValueError:
             return f"a number of {x.bit_length():,} bits"
 
+    def repr_DataFrame(self, x: Any, level: int) -> str:
+        return f"<{x.shape[0]} rows, {x.shape[1]} columns>"
+
 
 _REPR = _Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = LENGTH
@@ -195,13 +198,33 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return "known: " + (", ".join(choices) or "none")
 
 
+MISSING = "is missing"
+#: What is said of a fault in place of pydantic's words, by its type. What users write is a list, in
+#: YAML and in the shell.
+_WORDS = {
+    "missing": MISSING,
+    "string_type": "must be text",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("tuple_type", "list_type", "sequence_str"), "must be a list, such as [a, b]"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "must be a mapping"),
+}
+
+
+def plain_words(fault: Any) -> str:
+    """Return what is wrong with a value, of a fault as pydantic lists them."""
+    said = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    return _WORDS.get(fault["type"], said)
+
+
 def first_fault(error: BaseException) -> str:
     """Return an error of a check as one short line; of several faults the first."""
     faults: Any = getattr(error, "errors", None)
     text = text_of(error)
     if callable(faults) and (found := faults(include_url=False)):
         place = ".".join(str(part) for part in found[0]["loc"])
-        text = f"{place}: {found[0]['msg']}"
+        text = f"{place}: {plain_words(found[0])}"
     elif isinstance(error, KeyError):
         text = f"it has no {text}"
     return shorten_middle(" ".join(text.split()), 300)

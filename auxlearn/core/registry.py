@@ -35,7 +35,10 @@ _INTERFACE = {
     "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict")),
     "loss": ("PrimaryLoss", ("prepare", "loss", "state_dict")),
     "weighting": ("Weighting", ("weights", "step", "state_dict")),
+    "reporter": ("RunReporter", ("log",)),
 }
+#: Flag of the classes that are Python's own, to which no attribute can be given.
+_IMMUTABLE = 1 << 8
 
 
 class Registry:
@@ -57,8 +60,8 @@ class Registry:
             )
 
         def decorate(cls: type) -> type:
-            if not isinstance(cls, type):
-                base = _INTERFACE.get(self.kind, ("a base class", ()))[0]
+            if not isinstance(cls, type) or cls.__flags__ & _IMMUTABLE:
+                base = _INTERFACE[self.kind][0]
                 raise ConfigError(
                     f"{self.kind} '{name}' is {describe(cls)}: put the decorator above a class "
                     f"that is derived from {base} of auxlearn.plugins"
@@ -129,7 +132,7 @@ class Registry:
     def options(self, name: str) -> Any:
         """Return the class of a plug-in's options."""
         cls = self.get(name)
-        base, needed = _INTERFACE.get(self.kind, ("a base class", ()))
+        base, needed = _INTERFACE[self.kind]
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
         missing += [one for one in (*needed, "Options") if not hasattr(cls, one)]
         which = f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__})"

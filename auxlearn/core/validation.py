@@ -21,7 +21,15 @@ from pydantic import (
     field_validator,
 )
 
-from auxlearn.core.errors import ConfigError, describe, did_you_mean, shorten, suggestion
+from auxlearn.core.errors import (
+    MISSING,
+    ConfigError,
+    describe,
+    did_you_mean,
+    plain_words,
+    shorten,
+    suggestion,
+)
 
 #: Faults of a configuration that are listed; the others are counted.
 FAULTS = 5
@@ -134,14 +142,9 @@ def _together(faults: list[Any]) -> list[Any]:
 
 
 def _message(fault: Any) -> str:
-    # What users write is a list, in YAML and in the shell.
-    if fault["type"] == "tuple_type":
-        return "Input should be a list, such as [a, b]"
     if fault["type"] == "missing" and fault["loc"] and isinstance(fault["loc"][-1], int):
         return f"the list is too short: add value {fault['loc'][-1] + 1}"
-    if fault["type"] == "model_type":
-        return "a mapping of keys to values is needed"
-    return str(fault["msg"]).removeprefix("Value error, ")
+    return plain_words(fault)
 
 
 def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable[str]:
@@ -173,7 +176,8 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
                 else f", got {describe(fault['input'])}"
             )
             place = ": ".join(part for part in (where, key) if part)
-            lines.append(f"{place}: {message}{given}")
+            joint = " " if message == MISSING else ": "
+            lines.append(f"{place}{joint}{message}{given}")
     if len(faults) > FAULTS:
         lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
     return ConfigError("\n".join(lines))

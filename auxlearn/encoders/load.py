@@ -29,6 +29,7 @@ from auxlearn.core.settings import ENCODERS, encoder_source
 from auxlearn.encoders import checks
 from auxlearn.encoders.families import FAMILIES, family_of
 from auxlearn.encoders.shared import SharedEncoder, quiet_transformers
+from auxlearn.encoders.trainable import lowest_layers
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 
@@ -210,6 +211,16 @@ def check_length(config: Any, max_length: int) -> None:
             f"max_length {max_length} is more than the {limit} positions of this encoder: "
             f"use --max-length {limit} or less"
         )
+
+
+def check_capacity(name: str, max_length: int, frozen_layers: int) -> None:
+    """Check by its config alone that an encoder has the positions and layers of a run."""
+    with _loading(name) as source:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        check_length(config, max_length)
+        with torch.device("meta"):
+            body = _build(config).base_model if frozen_layers else nn.Module()
+    lowest_layers(body, frozen_layers)
 
 
 def max_positions(config: Any) -> int | None:

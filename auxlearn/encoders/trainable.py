@@ -31,22 +31,28 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
     else:
         frozen = [p for name, p in encoder.body.named_parameters() if _EMBEDDINGS.search(name)]
         if part != "embeddings":
-            layers = layers_of(encoder)
-            if int(part) > len(layers):
-                raise ConfigError(
-                    f"freeze: {part} layers are more than the {len(layers)} of this encoder: give "
-                    "a smaller number, or body"
-                )
-            frozen += [p for layer in layers[: int(part)] for p in layer.parameters()]
+            layers = lowest_layers(encoder.body, int(part))
+            frozen += [p for layer in layers for p in layer.parameters()]
     for parameter in frozen:
         parameter.requires_grad_(False)
 
 
-def layers_of(encoder: SharedEncoder) -> list[nn.Module]:
-    """Return the layers of the body, a decoder's after an encoder's."""
+def lowest_layers(body: nn.Module, number: int) -> list[nn.Module]:
+    """Return the lowest layers of a body."""
+    layers = layers_of(body)
+    if number > len(layers):
+        raise ConfigError(
+            f"freeze: {number} layers are more than the {len(layers)} of this encoder: give a "
+            "smaller number, or body"
+        )
+    return layers[:number]
+
+
+def layers_of(body: nn.Module) -> list[nn.Module]:
+    """Return the layers of a body, a decoder's after an encoder's."""
     layers: list[nn.Module] = []
     inner: set[int] = set()
-    for module in encoder.body.modules():
+    for module in body.modules():
         if isinstance(module, nn.ModuleList) and id(module) not in inner:
             layers += list(module)
             inner |= {id(one) for member in module for one in member.modules()}

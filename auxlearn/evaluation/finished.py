@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import DataError, describe, did_you_mean, some_of, text_of
+from auxlearn.core.errors import DataError, did_you_mean, some_of, text_of
 from auxlearn.core.files import expand, name_problem
 from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once, labels_as_texts
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
@@ -17,14 +17,14 @@ from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
 from auxlearn.data.ood import OODSet, card_subsets, match_labels, with_cards
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
-from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
+from auxlearn.results.folder import RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import JSON, check_output_file
 from auxlearn.results.record import Evaluations, RunResults
 
 
 @checked
 def evaluate(
-    run: FinishedRun,
+    run: UserPath,
     dataset: Any,
     *,
     split: str = "test",
@@ -136,13 +136,18 @@ def name_sets(dataset: Any, split: str) -> dict[str, Any]:
         for name in sets:
             if problem := name_problem(name):
                 raise DataError(f"the name of a data set: {problem}")
+    elif isinstance(dataset, Mapping) and not all(map(in_memory, dataset.values())):
+        raise DataError(
+            "sets to evaluate on, some of them by path, are named by other names than those of "
+            "splits (train, dev, test): rename them"
+        )
     elif isinstance(dataset, list | tuple) and not all(isinstance(d, Mapping) for d in dataset):
         sets = {}
         for one in dataset:
             if in_memory(one):
                 raise DataError(
-                    f"{describe(one)} in a list of data sets is not a path: name sets in memory, "
-                    "as in {'name': data}"
+                    f"a {type(one).__name__} in a list of data sets is not a path: name sets in "
+                    "memory, as in {'name': data}"
                 )
             sets[_free_name(one, sets)] = one
     else:

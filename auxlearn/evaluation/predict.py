@@ -30,7 +30,7 @@ from auxlearn.data.tables import (
 )
 from auxlearn.kinds.base import Arrays, Kind
 from auxlearn.kinds.choose import find_text, kind_of
-from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder, model_of
+from auxlearn.results.folder import RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults
 
@@ -144,7 +144,7 @@ def read_texts(content: bytes, where: str) -> tuple[Table, bool]:
 
 @checked
 def predict(
-    run: FinishedRun,
+    run: UserPath,
     texts: Any,
     text_pairs: Any = None,
     *,

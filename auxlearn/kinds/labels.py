@@ -56,7 +56,7 @@ def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
     if isinstance(value, list | tuple | dict):
         raise DataError(
             f"{place}column '{column}' holds {describe(value)}: an example has one label; "
-            "several at once are read with --kind multi_label"
+            "several at once are read by runs with --kind multi_label"
         )
     if isinstance(value, float) and not math.isfinite(value):
         name = None
@@ -66,7 +66,7 @@ def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
         except ValueError:  # also of a number of too many digits
             raise DataError(
                 f"{place}a label is text, a whole number or true/false, but column '{column}' "
-                f"holds {describe(value)}; numbers are predicted with --kind regression"
+                f"holds {describe(value)}; numbers are predicted by runs with --kind regression"
             ) from None
     if name is None or (is_blank(name) and printable(name) == name):
         raise DataError(f"{place}missing label in column '{column}': fill it in or delete the row")
@@ -79,12 +79,12 @@ def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
         if _DECIMAL.fullmatch(name) and not float(name).is_integer():
             raise DataError(
                 f"{place}the label {shorten(name)} in column '{column}' looks like a number to "
-                "predict (--kind regression); classes have whole numbers or names"
+                "predict (by runs with --kind regression); classes have whole numbers or names"
             )
         if _LIST.fullmatch(name):
             raise DataError(
                 f"{place}the label {describe(name)} in column '{column}' looks like a list: an "
-                "example has one label; several at once are read with --kind multi_label"
+                "example has one label; several at once are read by runs with --kind multi_label"
             )
     if len(name) > LONGEST_LABEL:
         raise DataError(
@@ -119,7 +119,7 @@ def _check_labels_together(table: Table, column: str, labels: list[str]) -> None
                 raise DataError(
                     f"{table.place(row)}: the label '{shorten(name)}' in column "
                     f"'{shorten(column)}' joins other labels: an example has one label; several at "
-                    "once, joined by |, are read with --kind multi_label"
+                    "once, joined by |, are read by runs with --kind multi_label"
                 )
 
 

@@ -27,7 +27,7 @@ from auxlearn.encoders.load import load_classifier, load_tokenizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.choose import kind_of, require
 from auxlearn.objectives.perturbation import allowed_replacement_ids, choose_replacements
-from auxlearn.results.folder import FinishedRun, RunFolder, finished_folder
+from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.perturbation_log import PerturbationRecord, check_tokens, read_perturbations
 from auxlearn.results.record import RunResults
@@ -265,7 +265,7 @@ def _masked_batch(
 
 @checked
 def perturbations(
-    run: FinishedRun,
+    run: UserPath,
     *,
     texts: Annotated[int, Field(ge=0)] = 5,
     output: UserPath | None = None,

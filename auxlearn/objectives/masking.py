@@ -29,15 +29,20 @@ def uniform(maskable: Tensor, mean: float) -> Tensor:
 
     Args:
         maskable: Tokens that may be masked, ``(texts, length)``, bool.
-        mean: The probability.
+        mean: The probability, in [0, 1].
 
     Returns:
         Mask probabilities ``(texts, length)``, float64; zero where nothing may be masked.
+
+    Raises:
+        ValueError: ``mean`` is outside [0, 1].
 
     Examples:
         >>> uniform(torch.tensor([[False, True, True, False]]), mean=0.15).tolist()
         [[0.0, 0.15, 0.15, 0.0]]
     """
+    if not 0 <= mean <= 1:
+        raise ValueError(f"mean must be in [0, 1], got {mean}")
     return maskable * torch.tensor(mean, dtype=torch.float64)
 
 

@@ -89,7 +89,7 @@ def report(
     No code of plug-ins is run.
 
     Args:
-        folders: Run folders and folders of sweeps, or what :func:`auxlearn.sweep` returned.
+        folders: Run folders and folders of sweeps, or results of them.
         output: The file; by default ``report.html``, in the folder if there is a single one.
         texts: Whether to show texts. Those of evaluation sets are read from the data set, which
             has to be where it was, with the same content.

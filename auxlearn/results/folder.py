@@ -33,11 +33,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import PlainValidator
-
-from auxlearn.core.arguments import UserPath, as_path, checked
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.config import RunConfig, load_config, no_run, path_identity
 from auxlearn.core.errors import ConfigError, RunError, RunInUse, UserError
 from auxlearn.core.files import (
@@ -58,12 +56,6 @@ from auxlearn.results.record import FILE, RunResults, recorded_file
 #: Name of the file with the traceback of an unforeseen error, so that one line is enough on the
 #: screen, and the attribute of an error that says where it is.
 FAULT, _LOG = "error.log", "_auxlearn_log"
-
-#: A finished run.
-FinishedRun = Annotated[
-    str | os.PathLike[str] | RunResults,
-    PlainValidator(lambda run: run if isinstance(run, RunResults) else as_path(run)),
-]
 
 
 def default_output(config: RunConfig) -> Path:
@@ -229,12 +221,8 @@ class RunFolder:
         return read_jsonl(recorded_file(self.path, self.metrics_path.name))
 
 
-def finished_folder(run: str | os.PathLike[str] | RunResults) -> Path:
+def finished_folder(run: str | os.PathLike[str]) -> Path:
     """Return the folder of a finished run."""
-    if isinstance(run, RunResults):
-        if run.folder is None:
-            raise RunError("these results do not know their run folder: give its path")
-        run = run.folder
     path = expand(run)
     folder = RunFolder(path)
     if not user_path(path, RunError).is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -315,6 +316,11 @@ class RunResults:
     final_stopped: str | None = None
     files: dict[str, str] = field(default_factory=dict, compare=False)
     folder: Path | None = field(default=None, compare=False)
+
+    def __fspath__(self) -> str:
+        if self.folder is None:
+            raise RunError("these results do not know their run folder: give its path")
+        return os.fspath(self.folder)
 
     @property
     def kind(self) -> Kind:

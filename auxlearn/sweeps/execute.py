@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
@@ -79,6 +79,14 @@ def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:
             CheckpointFolder(run.checkpoint_path).delete()
 
 
+def check_sources(sweep: SweepFile, trials: Iterable[Trial], reader: InputReader) -> None:
+    """Refuse data sets and encoders that cannot be read, and settings that do not fit them."""
+    for trial in trials:
+        reader.read(trial.config)
+        if sweep.select.metric:
+            reader.read(trial.config.model_copy(update={"metric": sweep.select.metric}))
+
+
 #: Seconds between two checks of a trial that another process has locked.
 LOCK_CHECK_SECONDS = 1.0
 
@@ -139,11 +147,10 @@ class _SweepRun:
         return records
 
     def _check_sources(self, reader: InputReader) -> None:
-        """Refuse a data set, encoder or cache that would fail every trial, before the first."""
+        """Refuse what would fail trials, before the first."""
         if self._pending:
             check_cache_folder(None if self.cache_dir is None else expand(self.cache_dir))
-        for trial in self._pending:
-            reader.read(trial.config)
+        check_sources(self.sweep, self._pending, reader)
 
     def _add(self, trials: list[Trial]) -> InputReader:
         reader = InputReader()

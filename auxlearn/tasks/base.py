@@ -29,6 +29,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from auxlearn.core.errors import describe, shorten
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import Batch, BatchStream, collate, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
@@ -285,6 +286,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
         units = self.units(batch, generator)
         if units is None:
             return choose(probabilities, generator)
+        self._check_shape(f"units of task '{self.name}'", units, batch.input_ids)
         return choose_units(probabilities, units, batch.maskable, generator)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -327,7 +329,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
     def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:
         chosen = self.choose_tokens(batch, generator)
         where = f"choose_tokens of task '{self.name}'"
-        self._check_shape(where, chosen, batch)
+        self._check_shape(where, chosen, batch.input_ids)
         if chosen.dtype != torch.bool:
             raise ValueError(f"{where}: expected a bool tensor, got {chosen.dtype}")
         if bool((chosen & ~batch.maskable).any()):
@@ -336,17 +338,17 @@ class MaskedLanguageModelling(AuxiliaryTask):
 
     def _check(self, probabilities: Tensor, batch: Batch) -> None:
         where = f"mask_probabilities of task '{self.name}'"
-        self._check_shape(where, probabilities, batch)
+        self._check_shape(where, probabilities, batch.input_ids)
         if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
             raise ValueError(f"{where}: expected values in [0, 1]")
         if bool((probabilities[~batch.maskable] != 0).any()):
             raise ValueError(f"{where}: expected zero at special tokens and padding")
 
-    def _check_shape(self, where: str, found: Tensor, batch: Batch) -> None:
-        if found.shape != batch.input_ids.shape:
-            raise ValueError(
-                f"{where}: expected shape {tuple(batch.input_ids.shape)}, got {tuple(found.shape)}"
-            )
+    def _check_shape(self, where: str, found: object, like: Tensor) -> None:
+        wanted = tuple(like.shape)
+        got = tuple(found.shape) if isinstance(found, Tensor) else shorten(describe(found))
+        if got != wanted:
+            raise ValueError(f"{where}: expected a tensor of shape {wanted}, got {got}")
 
 
 class ScoredMaskingOptions(MaskingOptions):
@@ -392,7 +394,9 @@ class ScoredMasking(MaskedLanguageModelling):
         """Set the texts, and the mask probability of each of their tokens."""
         super().prepare(context)
         texts, options = self.texts, self.options
-        found = rescale_texts(texts, self.scores(context), options.probability)
+        scores = self.scores(context)
+        self._check_shape(f"scores of task '{self.name}'", scores, texts.input_ids)
+        found = rescale_texts(texts, scores, options.probability)
         if options.unit == "word" or options.reverse:
             for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
                 padded = pad_token_values(texts, found, indices, 0)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from auxlearn.core import rng
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import first_fault, named_fault
+from auxlearn.core.errors import describe, first_fault, named_fault
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
@@ -209,6 +209,7 @@ class WeightingChecks(Checks):
     def check_weights(self) -> str:
         run = self.tiny()
         weights = run.weighting.weights
+        assert isinstance(weights, Tensor), f"weights are {describe(weights)}, no tensor"
         assert tuple(weights.shape) == (3,), f"weights have shape {tuple(weights.shape)}, not (3,)"
         assert weights.dtype == torch.float64, f"weights are {weights.dtype}, not float64"
         assert weights.device.type == "cpu", "weights are not on the CPU"

@@ -42,6 +42,7 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set
 from auxlearn.data.run_data import RunData, check_data_settings, dataset_content, ood_content
+from auxlearn.encoders.load import check_capacity
 from auxlearn.kinds.base import Kind
 from auxlearn.objectives.context import InputTracker
 from auxlearn.training.setup import initial_content
@@ -163,6 +164,14 @@ class InputReader:
         for source in config.ood:
             self._ood(config, source.name)
         self._content("encoder", config, {}, {})
+        layers = int(config.freeze) if config.freeze.isdecimal() else 0
+        asked = config.initial_encoder, config.max_length, layers
+
+        def capacity() -> Content:
+            check_capacity(*asked)
+            return {}
+
+        self._once(f"capacity {asked}", capacity)
 
     def _content(
         self, name: str, config: RunConfig, before: Content, code: Mapping[str, Content]

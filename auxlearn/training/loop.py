@@ -31,7 +31,13 @@ from auxlearn.training.checkpoint import (
     optimizer_tensors,
 )
 from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
-from auxlearn.training.plugin_checks import calling, check_stepped, numbers_of, state_of
+from auxlearn.training.plugin_checks import (
+    calling,
+    check_stepped,
+    check_weights,
+    numbers_of,
+    state_of,
+)
 from auxlearn.training.step import RunStep
 from auxlearn.weighting.base import Weighting
 
@@ -386,3 +392,4 @@ class TrainingLoop(Loop):
                         f"the loss of '{name}' became {loss} at step {step}, learning rate "
                         f"{rate:.3g}: try a lower --learning-rate or a smaller --max-grad-norm"
                     )
+            check_weights(self.weighting, step, self.training_step.unusable)

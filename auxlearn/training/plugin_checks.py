@@ -114,6 +114,17 @@ def check_stepped(weighting: object, losses: Collection[str]) -> None:
         )
 
 
+def check_weights(
+    weighting: object, step: int, unusable: tuple[int, dict[str, float]] | None
+) -> None:
+    """Refuse a rule that gave weights that are no numbers at a step whose losses are finite."""
+    if unusable is not None and unusable[0] == step:
+        raise PluginError(
+            f"the weights by {_title(weighting, None)} are {describe(unusable[1])} at step {step}, "
+            "whose losses are finite: return finite weights"
+        )
+
+
 def check_frozen(plugin: object, name: str, parameters: Iterable[Tensor]) -> None:
     """Refuse an objective whose loss has frozen what is trained."""
     if not all(parameter.requires_grad for parameter in parameters):

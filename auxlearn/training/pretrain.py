@@ -79,6 +79,11 @@ class PretrainResults:
     accuracy_after: float  # the same afterwards, with the same masks
     seconds: float  # wall time of training; 0 for one that had finished before
 
+    @property
+    def measured(self) -> bool:
+        """Whether a token of the held-out texts was masked: what is not predicted has a loss."""
+        return self.loss_before > 0 or self.accuracy_before > 0
+
 
 @dataclass(frozen=True)
 class _Record:

@@ -206,7 +206,14 @@ def build_weighting(config: RunConfig) -> Weighting:
     options = cls.Options.model_validate(config.weights.options)
     with calling(cls, "__init__", config.weights.name):
         weighting: Weighting = cls(options, config.objective_names())
-        _ = weighting.weights  # options that do not fit the objectives are refused here
+        first = weighting.weights  # options that do not fit the objectives are refused here
+        count = len(config.objective_names())
+        if not isinstance(first, Tensor) or first.shape != (count,):
+            got = tuple(first.shape) if isinstance(first, Tensor) else describe(first)
+            raise ConfigError(
+                f"{weighting.name}: its weights are a tensor of shape ({count},), one for each "
+                f"objective, and not {got}"
+            )
         source = weighting.validation_source
         if not isinstance(source, ValidationSource | None):
             raise ConfigError(

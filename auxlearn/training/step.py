@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -100,6 +101,8 @@ class RunStep:
         self.members = Members(members)
         self.number = 0
         self.total_steps = self.schedule.total
+        # Number, from 1, and weights of the first step with a weight that is no number.
+        self.unusable: tuple[int, dict[str, float]] | None = None
         self._warned_about_attention = False
         self._checked: set[str] = set()
         self._observed = Observed(encoder)
@@ -127,6 +130,8 @@ class RunStep:
         """Add the weighted gradients to ``.grad``; with weight zero, compute the loss at most."""
         self._measure_apart()
         weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
+        if self.unusable is None and not all(map(math.isfinite, weight_of.values())):
+            self.unusable = self.number + 1, weight_of
         without = frozenset(name for name in self.isolated if weight_of[name] == 0)
         terms = self._own_terms(without)
         trained = [term for term in terms if weight_of[term.name] != 0]

@@ -339,7 +339,7 @@ def test_several_labels_may_stand_for_one_class(run, tmp_path):
         ({"dataset": ROWS, "split_column": "fold"}, "no column 'fold' that names splits"),
         ({"dataset": {"train": ROWS}, "split": "test"}, "there is no split 'test'"),
         ({"dataset": ROWS.drop(columns="label")}, "has no label column 'label'"),
-        ({"dataset": ROWS.assign(label=0.5)}, "numbers are predicted with --kind"),
+        ({"dataset": ROWS.assign(label=0.5)}, "numbers are predicted by runs with --kind"),
         ({"dataset": []}, "has no rows|there is no data set"),
         ({"dataset": {"../x": "pydocs"}}, "'../x' is not a plain name"),
         ({"dataset": "pydoc"}, "did you mean 'pydocs'?"),

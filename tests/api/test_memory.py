@@ -256,11 +256,11 @@ MISTAKES = {
     ),
     "label a number to predict": (
         changed(label=[*FRAME["label"][1:], 0.1]),
-        "holds 0.1.*numbers are predicted with --kind regression",
+        "holds 0.1.*numbers are predicted by runs with --kind regression",
     ),
     "several labels": (
         changed(label=[*FRAME["label"][1:], ["a", "b"]]),
-        "holds ['a', 'b']: an example has one label; several at once are read with",
+        "holds ['a', 'b']: an example has one label; several at once are read by runs with",
     ),
     "labels of tokens": (
         changed(label=[*FRAME["label"][1:], np.array([0, 1])]),

@@ -128,13 +128,13 @@ def test_a_failed_trial_is_among_the_results(settings, tmp_path):
     source = {
         "name": "fails",
         "base": settings,
-        "grid": {"max_length": [settings.get("max_length", 32), 1000]},
+        "grid": {"aux": [[], {"random_mlm": {"corpus": "nowhere.txt"}}]},
         "seeds": 1,
     }
     results = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
     assert [trial.state for trial in results.failed] == ["error"]
     assert "1 finished, 1 error" in repr(results)
-    assert "max_length 1000 is more than" in results.to_frame()["error"][1]
+    assert "nowhere.txt" in results.to_frame()["error"][1]
 
 
 def test_a_refused_sweep_saves_no_data(settings, tmp_path):

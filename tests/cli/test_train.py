@@ -267,11 +267,11 @@ WRONG = {
     "--weights mta": "unknown weighting 'mta': did you mean 'meta'?",
     "--plugin nowhere.py": "plug-in file nowhere.py does not exist",
     "--config nowhere.yaml": "there is no file nowhere.yaml: check the path",
-    "--epochs 0": "command line: epochs: Input should be greater than or equal to 1",
+    "--epochs 0": "command line: epochs: must be greater than or equal to 1",
     "--epochs ten": "invalid value for '--epochs': 'ten' is not a valid integer",
     "--metric f1": "invalid value for '--metric': 'f1' is not one of 'accuracy', ",
-    "--weights meta --every 0": "meta: every: Input should be greater than or ",
-    "--aux l3mask --score high": "l3mask: score: Input should be 'complement' or 'surprisal', got ",
+    "--weights meta --every 0": "meta: every: must be greater than or ",
+    "--aux l3mask --score high": "l3mask: score: must be 'complement' or 'surprisal', got ",
 }
 
 

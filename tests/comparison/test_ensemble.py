@@ -34,6 +34,7 @@ def runs(tmp_path_factory, one_layer):
             learning_rate=1e-2, device="cpu", output=folder / name,
         )  # fmt: skip
     for name, change in (
+        ("copy", {}),
         ("other", {"fingerprint": "feedfacecafebeef"}),
         ("renamed", {"label_names": ["da", "no"]}),
     ):
@@ -171,6 +172,7 @@ def test_labels_of_the_most_likely_class_have_no_mean(runs, monkeypatch):
     [
         (["a"], "at least two runs"),
         (["a", "b", "a"], "is given twice"),
+        (["a", "copy"], "have the same settings and seed: leave one out"),
         (["a", "other"], "trained on different data or splits"),
         (["a", "renamed"], "have different labels (no, yes; da, no)"),
         (["a", "nowhere"], "there is no run folder"),

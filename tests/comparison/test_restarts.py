@@ -170,7 +170,7 @@ def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
     folder = make_sweep(right, grid=METHODS, seeds=3)
     need = "the best of 3 seeds takes at least 4, and 'STL' has 3 on pydocs test"
     assert need in refused(folder.path, "--restarts", 3)
-    assert "restarts: Input should be greater than or equal to 2, got 1" in refused(
+    assert "restarts: must be greater than or equal to 2, got 1" in refused(
         folder.path, "--restarts", 1
     )
     assert "no method without auxiliary tasks" in refused(

@@ -70,11 +70,11 @@ def test_all_faults_come_at_once(tmp_path):
     assert len(lines) == 5
     assert all(line.startswith(f"{path}: ") for line in lines)
     for part in (
-        "epochs: Input should be greater than or equal to 1, got 0",
+        "epochs: must be greater than or equal to 1, got 0",
         "unknown key 'learning_rte': did you mean 'learning_rate'?",
-        "metric: Input should be 'accuracy', 'macro_f1', 'micro_f1',",
-        "warmup_ratio: Input should be less than 1, got 1.0",
-        "seed: Input should be a valid integer",
+        "metric: must be 'accuracy', 'macro_f1', 'micro_f1',",
+        "warmup_ratio: must be less than 1, got 1.0",
+        "seed: must be a whole number",
     ):
         assert any(part in line for line in lines), part
 
@@ -139,7 +139,7 @@ def test_a_line_names_the_setting_once(given, line):
     assert str(caught.value) == line
 
 
-LIST = "meta: initial: Input should be a list, such as [a, b], got "
+LIST = "meta: initial: must be a list, such as [a, b], got "
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ LIST = "meta: initial: Input should be a list, such as [a, b], got "
             {"meta": {"evry": 3}},
             [
                 "l3mask: unknown key 'probabilty': did you mean 'probability'?",
-                "random_mlm: probability: Input should be less than or equal to 1, got 2",
+                "random_mlm: probability: must be less than or equal to 1, got 2",
                 "meta: unknown key 'evry': did you mean 'every'?",
             ],
         ),

@@ -91,7 +91,7 @@ def test_all_errors_of_a_card_are_reported_together(tmp_path):
     text = message(write_card(tmp_path, metrc="x", metric="f2", hub={"id": "a/b", "split": {}}))
     assert "unknown key 'metrc': did you mean 'metric'?" in text
     assert "unknown key 'hub.split': did you mean 'splits'?" in text
-    assert "metric: Input should be 'accuracy' or 'macro_f1'" in text
+    assert "metric: must be 'accuracy' or 'macro_f1'" in text
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_all_errors_of_a_card_are_reported_together(tmp_path):
         ({"folder_recipe": None}, "a card needs 'hub' or 'folder_recipe'"),
         ({"label_names": ["a", "a"]}, "names one label twice"),
         ({"label_names": ["a"]}, "label_names: List should have at least 2 items"),
-        ({"label_names": [True, False]}, "label_names.0: Input should be a valid string"),
+        ({"label_names": [True, False]}, "label_names.0: must be text"),
     ],
 )
 def test_invalid_card(tmp_path, changes, expected):

@@ -36,7 +36,7 @@ def test_layers_are_those_of_the_configuration(encoder):
         if config.is_encoder_decoder
         else config.num_hidden_layers
     )
-    assert len(layers_of(encoder)) == number
+    assert len(layers_of(encoder.body)) == number
 
 
 def test_embeddings_are_frozen_and_nothing_else(encoder):
@@ -45,14 +45,14 @@ def test_embeddings_are_frozen_and_nothing_else(encoder):
     frozen = everything - trained(encoder)
     table = encoder.body.get_input_embeddings().weight
     assert not table.requires_grad
-    layers = {id(p) for layer in layers_of(encoder) for p in layer.parameters()}
+    layers = {id(p) for layer in layers_of(encoder.body) for p in layer.parameters()}
     assert all(p.requires_grad for p in encoder.parameters() if id(p) in layers)
     assert all("embed" in name or "shared" in name or "decoder" in name for name in frozen)
 
 
 def test_lowest_layers_are_frozen(encoder):
     freeze(encoder, "1")
-    first, *rest = layers_of(encoder)
+    first, *rest = layers_of(encoder.body)
     assert not any(p.requires_grad for p in first.parameters())
     assert all(p.requires_grad for layer in rest for p in layer.parameters())
     assert not encoder.body.get_input_embeddings().weight.requires_grad

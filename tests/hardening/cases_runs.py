@@ -429,7 +429,21 @@ PLUGINS: dict[str, tuple[str, str]] = {
     "masks a wrong shape": (
         '@register_task("mine")\nclass Mine(MaskedLanguageModelling):\n'
         "    def mask_probabilities(self, batch):\n        return torch.ones(3)\n",
-        r"failed in loss \(ValueError: mask_probabilities of task 'mine': expected shape",
+        r"failed in loss \(ValueError: mask_probabilities of task 'mine': expected a tensor",
+    ),
+    "masks by a number": (
+        '@register_task("mine")\nclass Mine(MaskedLanguageModelling):\n'
+        "    def mask_probabilities(self, batch):\n        return 0.3\n",
+        r"mask_probabilities of task 'mine': expected a tensor of shape \(.*\), got 0\.3",
+    ),
+    "scores by a list": (
+        '@register_task("mine")\nclass Mine(ScoredMasking):\n'
+        "    def scores(self, context):\n        return [1]\n",
+        r"scores of task 'mine': expected a tensor of shape \(.*\), got \[1\]",
+    ),
+    "is a class of Python": (
+        'register_task("mine")(int)',
+        r"auxiliary task 'mine' is <class 'int'>: put the decorator above a class",
     ),
     "changes to no batch": (
         task("return TaskResult(encoder.classify(batch).sum(), primary=3)"),
@@ -503,6 +517,14 @@ RULES: dict[str, tuple[str, str]] = {
     "raises in step": (
         rule("step(self, step)", "raise OverflowError('too much')"),
         r"'rule' \(Rule of .*\) failed in step \(OverflowError: too much\)",
+    ),
+    "gives a weight that is NaN": (
+        rule(line="return torch.tensor([float('nan'), 1.0])"),
+        r"the weights by 'rule_\d+' \(Rule of .*\) are \{.*'primary': nan.* at step 1, whose",
+    ),
+    "gives a weight too many": (
+        rule(line="return torch.ones(3)"),
+        r"rule_\d+: its weights are a tensor of shape \(2,\), .* and not \(3,\)",
     ),
     "computes no loss": (
         rule("step(self, step)", "pass"),

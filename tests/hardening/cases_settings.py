@@ -99,7 +99,7 @@ CONFIGS: dict[str, Any] = {
     "a name of two sets": (r"the name 'x' is taken", "ood: [a/x, b/x]"),
     "a key of a set": (r"unknown key 'ood.0.nme'", "ood: [{dataset: d, nme: x}]"),
     "a decision of a set": (r"decision: ", "ood: [{dataset: x, decision: max}]"),
-    "a set without data": (r"dataset: Field required", "ood: [{name: x}]"),
+    "a set without data": (r"dataset is missing", "ood: [{name: x}]"),
     "unknown task": (r"did you mean 'l3mask'", "aux: l3msk"),
     "two tasks in one": (r"one name with its options", "aux: [{l3mask: {}, random_mlm: {}}]"),
     "two weightings": (r"a name, or one name with its options", "weights: {fixed: {}, meta: {}}"),
@@ -132,7 +132,7 @@ GRIDS: dict[str, Any] = {
     "true for the seeds": (r"seeds: a number is needed", "seeds: true"),
     "a seed twice": (r"a seed occurs twice", "seeds: [1, 1]"),
     "no seeds": (r"seeds: a sweep needs a seed: write their number", "seeds: 0"),
-    "a word for a selection": (r"select: a mapping of keys to .* 'over'$", "select: over"),
+    "a word for a selection": (r"select: must be a mapping, got 'over'$", "select: over"),
     "a large grid": (
         r"has 800,000 combinations",
         f"grid: {{epochs: {[*range(1, 801)]}, batch_size: {[*range(1, 1001)]}}}",
@@ -184,9 +184,9 @@ VALUES: dict[str, Any] = {
         r"grid: epochs: expected a list of values, .* got \{'epochs': 3\}$",
         "grid: {epochs: 3}",
     ),
-    "negative seeds": (r"seeds.0: Input should be greater", "seeds: [-1]"),
+    "negative seeds": (r"seeds.0: must be greater", "seeds: [-1]"),
     "a value for a range": (
-        r"search.space.epochs: a mapping of keys to values is needed, or .* list, got 2$",
+        r"search.space.epochs: must be a mapping, or must be a list, .* got 2$",
         "search: {space: {epochs: 2}}",
     ),
     "a plug-in without a name": (
@@ -200,6 +200,13 @@ UNUSABLE: dict[str, tuple[str, ...]] = {
     "dataset: d, text_column: txt": (r"no text column 'txt'",),
     "dataset: d, ood: [nowhere/d]": (r"no folder 'nowhere/d'",),
     "dataset: d, encoder: ./nowhere": (r"./nowhere does not exist",),
+    "dataset: nowhere/e": (r"no folder 'nowhere/e'", "--dry-run"),
+    "dataset: d, encoder: encoder, max_length: 9999": (
+        r"max_length 9999 is more than",
+        "--dry-run",
+    ),
+    "dataset: d, encoder: encoder, freeze: 50": (r"freeze: 50 layers are more than the",),
+    "dataset: d, encoder: encoder}\nselect: {metric: mae": (r"metric: mae is not of", "--dry-run"),
     "dataset: d": (r"cannot write to s.yaml/c", "--cache-dir", "s.yaml/c"),
 }
 CARD = (
@@ -241,7 +248,7 @@ CASES: list[Case] = [
     Case(
         "config: neither of two types",
         ["train", "--aux", "random_mlm", "--fixed-alpha", "nan"],
-        r"alpha: Input should be a finite number, or Input should be a list, such as .*got 'nan'",
+        r"alpha: must be a finite number, or must be a list, such as .*got 'nan'",
         lines=1,
     ),
     Case("sweep: absent", SWEEP, r"there is no file s.yaml"),

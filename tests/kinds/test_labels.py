@@ -92,7 +92,7 @@ def test_a_built_in_set_is_mapped_as_well(monkeypatch):
         ({"good": [1, 1]}, ConfigError, "given for the class 'good' and twice"),
         ({"good": []}, ConfigError, "the class 'good' stands for nothing"),
         ({"a\x1b[31m": 1}, ConfigError, "has a control character"),
-        ({"good": None}, ConfigError, "labels.good.0: Input should be a valid string"),
+        ({"good": None}, ConfigError, "labels.good.0: must be text"),
         ({"all": [0, 1, 2, 3]}, DataError, "has a single class, 'all'"),
     ],
 )

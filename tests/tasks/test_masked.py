@@ -110,7 +110,7 @@ def test_random_masking_is_uniform(trained_bert, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda p: p[:, :-1], "expected shape"),
+        (lambda p: p[:, :-1], "expected a tensor of shape"),
         (lambda p: p + 1.5, r"expected values in \[0, 1\]"),
         (lambda p: p - 0.5, r"expected values in \[0, 1\]"),
         (lambda p: p * math.nan, r"expected values in \[0, 1\]"),
@@ -157,7 +157,7 @@ def test_a_strategy_may_choose_the_tokens_of_a_text_together(trained_bert, tmp_p
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda chosen: chosen[:, :-1], "expected shape"),
+        (lambda chosen: chosen[:, :-1], "expected a tensor of shape"),
         (lambda chosen: chosen.long(), "expected a bool tensor, got torch.int64"),
         (lambda chosen: ~chosen, "expected no special tokens or padding among the chosen"),
     ],
