@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -208,6 +210,8 @@ def cli(ctx: click.Context, debug: bool) -> None:
             f"{ctx.invoked_subcommand} runs in one process, but {process_count()} were started "
             "together: start it without torchrun"
         )
+    if isinstance(sys.stdout, io.TextIOWrapper):  # else a text that its encoding lacks is an error
+        sys.stdout.reconfigure(errors="replace")
     ctx.with_resource(clean_output(debug))
     if process_number():
         ctx.with_resource(muted())

@@ -146,7 +146,7 @@ BUDGETS = {
     "losses": 1430,
     "weighting": 3775,
     "results": 2840,
-    "evaluation": 1285,
+    "evaluation": 1300,
     "training": 3875,
     "mask_analysis": 1175,
     "sweeps": 2935,

@@ -8,10 +8,12 @@ them has an option of that name.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import inspect
 import json
 import os
+import sys
 import types
 import typing
 from collections import defaultdict
@@ -162,9 +164,11 @@ def json_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what} as JSON.")
 
 
-def print_json(content: Any) -> None:
-    """Print results as indented JSON."""
-    click.echo(json.dumps(content, indent=2, ensure_ascii=False))
+def print_json(content: Any, indent: int | None = 2) -> None:
+    """Print results as JSON, which escapes other characters than ASCII unless they are UTF-8."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    escaped = codecs.lookup(encoding).name != "utf-8"
+    click.echo(json.dumps(content, indent=indent, ensure_ascii=escaped))
 
 
 #: Flags that differ from the name of the field: repeatable options are in the singular.
@@ -386,6 +390,8 @@ def _pairs(extra: Sequence[str]) -> list[tuple[str, str | None]]:
 
 def _parse(text: str, field: FieldInfo) -> Any:
     """Parse a value as YAML; a text field takes "2024" or "no" literally."""
+    if not text.strip():  # in YAML it is null, the default of many fields
+        return text
     try:
         value = parse_yaml(text)
     except ValueError:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of, print_json
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import DataError, is_blank, printable, shorten
 from auxlearn.core.table import Table
@@ -90,7 +89,7 @@ def command(
             record: dict[str, Any] = {**shown, "label": values[LABEL]}
             if probabilities:
                 record["probabilities"] = probabilities
-            click.echo(json.dumps(record, ensure_ascii=False))
+            print_json(record, indent=None)
         else:
             line = "\t".join(printable(_text_of(one)) for one in shown.values())
             label = values[LABEL]
@@ -112,7 +111,7 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
     """Refuse two sources of texts, none, and texts of the command line that are none."""
     if texts and file is not None:
         raise DataError("texts are given both on the command line and by --file: use one of them")
-    if not texts and file is None and sys.stdin.isatty():
+    if not texts and file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise DataError(
             "no texts: give them after RUN, by --file, or on standard input, one per line"
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, ExampleCommand, options_of, print_json
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import DataError
 from auxlearn.evaluation.score import score
@@ -48,4 +47,4 @@ def command(
         click.echo(f"{len(frame)} rows: {output}")
         return
     for row in frame.to_dict("records"):
-        click.echo(json.dumps(row, ensure_ascii=False))
+        print_json(row, indent=None)

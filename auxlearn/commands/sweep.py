@@ -58,6 +58,7 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
     if dry_run:
         check_engine(given.get("executor", "local"), **given)
         settings = validate(settings_of(sweep), {"source": plan, **given}, "sweep")
+        folder.check()
         _dry_run(plan, folder, settings.jobs or 1)
         return
     results = sweep(plan, output=folder.path, **given)

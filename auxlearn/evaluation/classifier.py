@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from auxlearn.core.errors import EncoderError, RunError, describe
+from auxlearn.core.errors import EncoderError, RunError, describe, some_of
 from auxlearn.core.settings import Windowing
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.dataset import Split
@@ -26,7 +26,7 @@ from auxlearn.kinds.base import Arrays, Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.objectives.base import in_order, output_blocks, words_of
 from auxlearn.results.folder import RunFolder, model_of
-from auxlearn.results.record import Evaluation
+from auxlearn.results.record import Evaluation, RunResults
 
 if TYPE_CHECKING:
     from auxlearn.data.batches import Batch
@@ -63,7 +63,15 @@ class Classifier:
                 f"{folder / 'config.json'} is damaged: its {name} is {describe(entries[name])}; "
                 "train again or copy the folder again"
             ) from None
-        return cls(model.to(device), tokenizer, device, windowing, kind)
+        found = cls(model.to(device), tokenizer, device, windowing, kind)
+        known = RunResults.load(run).dataset.label_names
+        if list(found.label_names) != list(known):
+            raise EncoderError(
+                f"{folder} is not the model of this run: it has the labels "
+                f"{some_of(found.label_names)}, the run {some_of(known)}; train again or copy the "
+                "folder again"
+            )
+        return found
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -117,7 +125,10 @@ class Classifier:
         """The constant prediction of the run, for labels of any kind but single classes."""
         found = getattr(self.model.config, "constant_prediction", None)
         if found is None:
-            raise RunError("the config.json of the model is damaged: it has no constant_prediction")
+            raise RunError(
+                "the config.json of the model is damaged, it has no constant_prediction: train "
+                "again or copy the folder again"
+            )
         return found
 
     def evaluate(self, ood: OODSet, train: Split | None, constant: Any) -> Evaluation:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.files import user_path
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import USUAL, Columns, Windowing
 from auxlearn.data.batches import Batch
@@ -228,7 +229,7 @@ class ObjectiveContext:
         Raises:
             DataError: The file is missing, is not UTF-8, or contains no text.
         """
-        path = Path(path)
+        path = user_path(path, DataError)
         if path.is_file():  # read_corpus reports any other path
             self.track_file(path)
         return read_corpus(path, self.text_column or "text")

@@ -23,7 +23,13 @@ from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.config import RunConfig, differences
 from auxlearn.core.errors import RunError, TrainingDiverged, UserError
-from auxlearn.core.files import expand, filled_folder, read_record, write_checked_json
+from auxlearn.core.files import (
+    expand,
+    filled_folder,
+    read_record,
+    user_path,
+    write_checked_json,
+)
 from auxlearn.core.manifest import verify_export, write_manifest
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
@@ -324,7 +330,7 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
 def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: TensorCache) -> Split:
     """Read the texts of a file or of the train split of a data set."""
     if corpus is not None:
-        return read_corpus(expand(corpus), given.text_column, exact=True)
+        return read_corpus(user_path(corpus), given.text_column, exact=True)
     columns = Columns(
         text_column=given.text_column,
         text_pair_column=given.text_pair_column,

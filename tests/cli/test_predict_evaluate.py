@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import pipeline
 
 import auxlearn
+from auxlearn.cli import cli
 from auxlearn.data.load import find_card
 from auxlearn.evaluation.classifier import Classifier
 from auxlearn.results.record import RunResults
@@ -53,6 +57,32 @@ def test_probabilities_are_those_of_the_pipeline(finished, family):
     assert found.shape == (len(texts), 2)
     assert np.ptp(found[:, 0]) > 1e-3  # texts differ, so that a mix-up would show
     np.testing.assert_allclose(found, by_pipeline(run, texts), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_terminal_that_lacks_a_letter_gets_another(finished, options):
+    run = str(finished())
+    result = CliRunner(charset="latin-1").invoke(cli, ["predict", run, *options, "日本"])
+    assert result.exit_code == 0, result.output
+    if options:
+        assert json.loads(result.stdout)["text"] == "日本"
+    else:
+        assert result.stdout.endswith("\t??\n")
+
+
+def test_without_texts_and_standard_input_none_are_predicted(finished, monkeypatch):
+    monkeypatch.setattr("auxlearn.commands.predict.sys", SimpleNamespace(stdin=None))
+    assert error("predict", finished()).startswith("no texts: give them after RUN")
+
+
+def test_the_model_of_other_labels_is_not_that_of_the_run(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished(), run)
+    config = run / "model" / "config.json"
+    config.write_text(config.read_text().replace('"yes"', '"maybe"'))
+    assert "is not the model of this run: it has the labels no, maybe, the run no, yes" in error(
+        "predict", run, "a text"
+    )
 
 
 def test_probabilities_of_pairs_are_those_of_the_pipeline(finished):

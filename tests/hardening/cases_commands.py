@@ -97,6 +97,13 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "train: a pipe for a plug-in": ("train --plugin p.py", r"p.py does not exist", pipe("p.py")),
     "train: the label as text": (f"{TRAIN} --text-column label", SAME, trainable),
     "no run folder": ("predict '' a", A_PATH),
+    "masks: no run folder": ("masks ''", A_PATH),
+    "masks: a corpus of no name": (
+        "masks --dataset d --encoder tiny --aux random_mlm --corpus ''",
+        A_PATH,
+        writes("d/train.jsonl", MANY),
+    ),
+    "pretrain: a corpus of no name": (f"{PRETRAIN} --corpus ''", A_PATH),
     "no data set": ("evaluate run", r"missing option '--dataset'"),
     "no run": ("predict nowhere text", r"there is no run folder nowhere"),
     "run: long path": (f"predict {'r' * 5000} text", r"(File name too long)"),
@@ -133,6 +140,11 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
             writes("d/train.jsonl", MANY),
             writes("s.yaml", "name: s\nbase: {dataset: d, metric: mae}\n"),
         ),
+    ),
+    "sweep: a dry run into the folder of a run": (
+        "sweep s.yaml --dry-run --output run",
+        r"run is the folder of a run: choose another --output",
+        beside_a_run(writes("s.yaml", "name: s\nbase: {dataset: d}\n")),
     ),
     "score: a missing text in lines of JSON": (
         "score --encoder tiny --file f.txt",
