@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -210,6 +211,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
             f"{ctx.invoked_subcommand} runs in one process, but {process_count()} were started "
             "together: start it without torchrun"
         )
+    os.environ.pop("MPLBACKEND", None)  # plots are files, and a window system may not be there
     if isinstance(sys.stdout, io.TextIOWrapper):  # else a text that its encoding lacks is an error
         sys.stdout.reconfigure(errors="replace")
     ctx.with_resource(clean_output(debug))

@@ -147,14 +147,14 @@ BUDGETS = {
     "weighting": 3775,
     "results": 2840,
     "evaluation": 1300,
-    "training": 3875,
+    "training": 3880,
     "mask_analysis": 1175,
     "sweeps": 2935,
     "comparison": 3520,
     "reports": 790,
     "testing": 910,
-    "commands": 1850,
-    "root": 315,
+    "commands": 1855,
+    "root": 320,
 }
 
 

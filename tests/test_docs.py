@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -117,7 +118,7 @@ def no_training(monkeypatch, tmp_path):
     stub = SimpleNamespace(pipeline=lambda *args, **kwargs: lambda text: [answer])
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
-    monkeypatch.setattr(RunResults, "load", lambda folder: examples.results("l3mask"))
+    monkeypatch.setattr(RunResults, "load", lambda folder: replace(made, folder=tmp_path))
     helpers.only_builtin_plugins(monkeypatch)
     monkeypatch.chdir(tmp_path)
 

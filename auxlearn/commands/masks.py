@@ -102,7 +102,7 @@ def command(
         check_output_folder(output)
     file, extra = None, arguments
     if arguments and not arguments[0].startswith("-"):
-        run, extra = PATH(arguments[0]), arguments[1:]
+        run, extra = PATH.convert(arguments[0], None, None), arguments[1:]
         RunFolder(run).check_readable()
         file = run / "config.yaml"
     with reporter.waiting("loading torch and transformers"):
