@@ -47,6 +47,7 @@ from auxlearn.comparison.statistics import (
 from auxlearn.comparison.tables import Layout
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import ConfigError, SweepError, UserError, did_you_mean, shorten
+from auxlearn.core.files import expand
 from auxlearn.core.metric_names import RANGES, sign
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.published import named_by_sweep, read_published
@@ -97,7 +98,7 @@ class Comparison(ComparisonData):
         """Write tables and plots into a folder."""
         from auxlearn.comparison.formats import save
 
-        return save(self, Path(folder), Layout(decimals, tuple(show)))
+        return save(self, expand(folder), Layout(decimals, tuple(show)))
 
 
 @checked
@@ -176,9 +177,10 @@ def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
         key = tuple(pair for pair in setting if pair[0] != "dataset")
         grouped.setdefault(key, []).append(DatasetRuns(dict(setting), members))
     everyone = {m.name: None for group in grouped.values() for one in group for m in one.methods}
-    _check_names("method", [*asked.methods, *without, *([against] if against else [])], everyone)
+    compared = [] if against is None else [against]
+    _check_names("method", [*asked.methods, *without, *compared], everyone)
     chosen = [name for name in asked.methods or everyone if name not in without]
-    if against and against not in chosen:
+    if against is not None and against not in chosen:
         raise ConfigError(f"'{against}' is left out, so that nothing can be compared with it")
     blocks = []
     for key, group in grouped.items():

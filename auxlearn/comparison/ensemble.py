@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 STORED_DIGIT = 2e-8
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)  # arrays have no truth to compare by
 class Ensemble:
     """Several runs and the mean of their predictions on one evaluation set.
 
@@ -133,8 +133,9 @@ class Ensemble:
             columns | prediction_columns(self.kind, [whole], len(split), names, self.thresholds),
         )
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
+        path = expand(path)
         check_output_file(path, FORMATS)
         write_predictions_table(path, self.table(), None)
 

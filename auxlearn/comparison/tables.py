@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, RankComparison
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, describe
 from auxlearn.core.metric_names import ERRORS
 from auxlearn.results.tables import Cell, Grid
 
@@ -34,8 +35,8 @@ class Layout:
     show: tuple[str, ...] = ()  # what to add to the scores, of SHOW
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decimals <= 6:
-            raise ConfigError(f"decimals: {self.decimals} is not from 0 to 6")
+        if not isinstance(self.decimals, Integral) or not 0 <= self.decimals <= 6:
+            raise ConfigError(f"decimals: {describe(self.decimals)} is no number from 0 to 6")
         for name in self.show:
             if name not in SHOW:
                 raise ConfigError(f"show: there is no '{name}': known: {', '.join(SHOW)}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from numbers import Integral
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -317,7 +318,7 @@ class RunSettings(
     @field_validator("freeze", mode="before")
     @classmethod
     def _number_as_text(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
     def check_effect(self, given: Collection[str]) -> None:
         """Check that settings that a user has just written have an effect beside the others.

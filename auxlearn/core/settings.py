@@ -167,6 +167,13 @@ def _one_of_several(fold: Any) -> Any:
 Fold = Annotated[str, BeforeValidator(_one_of_several)]
 
 
+def _copied(value: Any) -> Any:
+    """Return a value without the lists and mappings of who gave it, who may change them later."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
+
+
 class PluginChoice(Settings):
     """A plug-in chosen by name, with its options; in YAML ``name`` or ``{name: {option: value}}``.
 
@@ -218,6 +225,11 @@ class PluginChoice(Settings):
     @classmethod
     def _canonical(cls, name: str) -> str:
         return canonical(name)
+
+    @field_validator("options")
+    @classmethod
+    def _own(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return {name: _copied(value) for name, value in options.items()}
 
     @model_serializer
     def _short_form(self) -> dict[str, dict[str, Any]]:

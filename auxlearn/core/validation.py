@@ -89,6 +89,8 @@ def _types_in(annotation: Any) -> set[Any]:
 
 def one_or_many(value: Any) -> Any:
     """Return what stands alone, in place of a list, as a list of one; null as an empty one."""
+    if isinstance(value, set | frozenset):
+        raise ValueError("a set has no order, so that no two processes agree on it: give a list")
     return () if value is None else (value,) if isinstance(value, _ONE) else value
 
 

@@ -70,6 +70,9 @@ class Kind(ABC):
     eval_batch: ClassVar[int] = 128
     compared: ClassVar[tuple[str, ...]] = ()
 
+    def __reduce__(self) -> str:
+        return "KIND"  # of its module: copies, and what pickle reads, are the one object
+
     @property
     def metrics(self) -> Mapping[str, str]:
         """Title of each metric by name; the first one is the default."""

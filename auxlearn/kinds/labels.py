@@ -58,7 +58,7 @@ def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
             f"{place}column '{column}' holds {describe(value)}: an example has one label; "
             "several at once are read by runs with --kind multi_label"
         )
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and math.isnan(value):
         name = None
     else:
         try:

@@ -388,8 +388,9 @@ class PerturbationReport:
             "notes": list(self.notes),
         }
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path) -> None:
         """Write ``perturbations.json`` and ``substitutions.csv``."""
+        folder = expand(folder)
         check_output_folder(folder)
         write_json(folder / "perturbations.json", self.to_dict())
         write_text(folder / "substitutions.csv", self.substitutions)

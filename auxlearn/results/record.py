@@ -14,6 +14,7 @@ from pydantic import BeforeValidator
 from auxlearn.core.errors import RunError, shorten
 from auxlearn.core.files import (
     content_digest,
+    expand,
     name_problem,
     read_json,
     read_record,
@@ -69,13 +70,20 @@ class Scores:
 
     @property
     def accuracy(self) -> float:
-        """Share of correct predictions, 0 to 1."""
-        return self.metrics["accuracy"]
+        """Share of correct predictions, 0 to 1; of kinds of labels that have one."""
+        return self._metric("accuracy")
 
     @property
     def macro_f1(self) -> float:
-        """Mean F1 over the classes that occur in labels or predictions, 0 to 1."""
-        return self.metrics["macro_f1"]
+        """Mean F1 over the classes that occur in labels or predictions, 0 to 1; likewise."""
+        return self._metric("macro_f1")
+
+    def _metric(self, name: str) -> float:
+        if name not in self.metrics:
+            raise AttributeError(
+                f"these scores have no {TITLES[name]}: their metrics are {', '.join(self.metrics)}"
+            )
+        return self.metrics[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the file holds."""
@@ -205,8 +213,9 @@ class Evaluations(dict[str, Evaluation]):
         """Return what the JSON file of :meth:`save` holds."""
         return {name: asdict(found, dict_factory=_flat) for name, found in self.items()}
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write all scores as JSON, atomically."""
+        path = expand(path)
         check_output_file(path, JSON)
         write_json(path, self.to_dict())
 
@@ -377,13 +386,13 @@ class RunResults:
         return values
 
     @classmethod
-    def load(cls, folder: Path) -> RunResults:
+    def load(cls, folder: str | Path) -> RunResults:
         """Read the results of a finished run.
 
         Raises:
             RunError: The folder holds none, or a damaged file.
         """
-        path = folder / FILE
+        path = (folder := expand(folder)) / FILE
         advice = "delete it and run again"
         try:
             found = read_record(RunResults, path, RunError, advice, exact=True)

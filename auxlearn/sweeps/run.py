@@ -94,10 +94,10 @@ def train(
         raise ConfigError(
             f"settings are given both by a RunConfig and by keywords ({twice}): use one of them"
         )
-    elif dataset is not None and not in_memory(dataset):
-        config = validate(
-            RunConfig, {**config.model_dump(exclude_unset=True), "dataset": dataset}, "settings"
-        )
+    else:  # model_copy(update=...) has checked nothing
+        names = {} if dataset is None or in_memory(dataset) else {"dataset": dataset}
+        given = {name: getattr(config, name) for name in config.model_fields_set}
+        config = validate(RunConfig, given | names, "settings")
     if dataset is None or not in_memory(dataset):
         refuse_for_files(dataset_name, split_column)
         return _train(with_found_kind(config, None), reporter, None, jobs, verbose)

@@ -14,6 +14,7 @@ verified before any is used.
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -177,6 +178,10 @@ class CheckpointFolder:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Description:
     """Write a safetensors file atomically, and return its description for a manifest."""
     kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    places = Counter(value.untyped_storage().data_ptr() for value in kept.values())
+    for name, value in kept.items():  # safetensors refuses those that share their memory
+        if places[value.untyped_storage().data_ptr()] > 1:
+            kept[name] = value.clone()
     content = save(kept)
     write_bytes(path, content)
     return {**describe_bytes(content), "tensors": tensors_of(path)}

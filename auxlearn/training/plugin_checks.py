@@ -144,6 +144,8 @@ def state_of(plugin: Any) -> dict[str, Tensor]:
     for key, value in {} if wrong else state.items():
         if not (isinstance(key, str) and isinstance(value, Tensor)):
             wrong = f"a {type(value).__name__} for '{key}'"
+        elif value.is_meta or value.layout != torch.strided:
+            wrong = f"a tensor without values of its own, or a sparse one, for '{key}'"
     if wrong:
         raise PluginError(
             f"state_dict of {_title(plugin, None)} returns {wrong}: return tensors by name, a "
@@ -158,7 +160,10 @@ def numbers_of(
     """Return the metrics that a method of a plug-in returns, as numbers that JSON can hold."""
     with calling(plugin, method, name):
         found = getattr(plugin, method)(*arguments)
-        return {k: v if isinstance(v, int | float) else float(v) for k, v in found.items()}
+        numbers = {str(k): v if isinstance(v, int) else float(v) for k, v in found.items()}
+    if any(abs(number) >= 2**63 for number in numbers.values() if isinstance(number, int)):
+        raise PluginError(f"{method} of {_title(plugin, name)} returns a number of over 18 digits")
+    return numbers
 
 
 def _class_of(plugin: object) -> type:

@@ -250,6 +250,10 @@ MISTAKES = {
     ),
     "split of no name": (changed(split=[None, *FRAME["split"][1:]]), "index 0: column 'split'"),
     "label NaN": (NAN, "index 35: missing label in column 'label'"),
+    "label infinite": (
+        changed(label=[float("inf"), *FRAME["label"][1:]]),
+        "index 0: a label is text.*holds inf",
+    ),
     "label pd.NA": (
         changed(label=pd.array([pd.NA, *FRAME["label"][1:]], dtype="string")),
         "index 0: missing label",
@@ -319,6 +323,22 @@ def test_labels_are_named_alike_from_memory_and_from_files(tmp_path):
     # What only resembles a whole number is a name.
     names = {"text": texts, "label": ["1e3", "01.0", "v1.0"] * 4}
     assert auxlearn.load_dataset(names).label_names == ("01.0", "1e3", "v1.0")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"epochs": -1}, "epochs: "),
+        ({"aux": ["randm_mlm"]}, "randm_mlm"),
+        ({"epoch": 3}, "unknown key 'epoch'"),
+        ({"dataset": FRAME}, "dataset: "),
+    ],
+)
+def test_a_copy_of_settings_with_a_mistake_is_refused(changed, message, tmp_path):
+    config = auxlearn.RunConfig(encoder="tiny", output=tmp_path / "run")
+    with pytest.raises(UserError, match=message):
+        auxlearn.train(config.model_copy(update=changed))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_stream_is_no_data_set():

@@ -16,6 +16,7 @@ from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.settings import OODSource
 from auxlearn.evaluation.classifier import Classifier
+from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import call, error, write_split
 
@@ -76,6 +77,19 @@ def test_the_models_are_run_on_another_data_set(runs):
     in_memory = [{"text": text, "label": label} for text, label in ROWS[12:]]
     again = auxlearn.ensemble(runs / "a", runs / "b", dataset=in_memory)
     np.testing.assert_array_equal(again.probabilities, anew.probabilities)
+
+
+def test_an_ensemble_is_saved_by_any_path_and_is_equal_to_itself_alone(runs, tmp_path):
+    one, other = (auxlearn.ensemble(runs / "a", runs / "b") for _ in range(2))
+    assert one == one
+    assert len({one, other}) == 2
+    one.save(str(tmp_path / "a.csv"))
+    other.save(tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    scores = auxlearn.evaluate(str(runs / "a"), runs / "data" / "reviews")
+    scores.save(str(tmp_path / "a.json"))
+    assert json.loads((tmp_path / "a.json").read_text()) == scores.to_dict()
+    assert RunResults.load(str(runs / "a")) == auxlearn.load_run(runs / "a")
 
 
 def test_the_command_writes_what_predict_writes(runs, tmp_path):

@@ -14,6 +14,7 @@ from scipy import stats
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html, pair_rows, render, score_rows, terminal
 from auxlearn.comparison.tables import Layout
+from auxlearn.core.errors import ConfigError
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS, right_by_method
@@ -46,6 +47,11 @@ def test_five_seeds_are_enough_for_a_large_difference(comparison):
     against = compare(comparison.blocks[0].datasets[0].methods[0].runs[0].parent.parent,
                       against="STL").to_markdown()  # fmt: skip
     assert "57.9 ± 1.8 ▲" in against
+    for decimals in ("2", 1.5, 7, -1):
+        with pytest.raises(ConfigError, match="is no number from 0 to 6"):
+            comparison.to_markdown(decimals=decimals)
+    with pytest.raises(ConfigError, match="there is no method ''"):
+        compare(comparison.blocks[0].datasets[0].methods[0].runs[0].parent.parent, against="")
 
 
 def test_rows_and_frames_hold_the_scores_of_the_runs(comparison):

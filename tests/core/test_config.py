@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import yaml
 
@@ -89,6 +90,20 @@ def test_settings_cannot_be_changed_later():
     config = RunConfig()
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 3
+    shares = [0.2, 0.6, 0.4]
+    config = RunConfig(aux="random_mlm", weights={"meta": {"shares": shares}})
+    digest = config.digest
+    shares.append(0.9)
+    assert config.digest == digest
+
+
+def test_a_set_has_no_order_to_train_by():
+    assert faults({"aux": {"simcse", "l3mask"}})[0].startswith("settings: aux: a set has no order")
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    config = load_config(freeze=np.int64(2), seed=np.int64(3), epochs=np.int32(4))
+    assert (config.freeze, config.seed, config.epochs) == ("2", 3, 4)
 
 
 @pytest.mark.parametrize(

@@ -461,6 +461,14 @@ PLUGINS: dict[str, tuple[str, str]] = {
         task(more="def evaluate(self, encoder):\n    return 0.5"),
         r"'mine' .* failed in evaluate \(AttributeError: 'float' object has no attribute 'items'",
     ),
+    "evaluates to what is beyond all numbers": (
+        task(more="def evaluate(self, encoder):\n    return {'a': 10**400}"),
+        r"evaluate of 'mine' .* returns a number of over 18 digits",
+    ),
+    "keeps a sparse tensor for resuming": (
+        task(more="def state_dict(self):\n    return {'a': torch.eye(2).to_sparse()}"),
+        r"state_dict of 'mine' .* returns a tensor without values of its own, or a sparse one",
+    ),
     "keeps a list for resuming": (
         task(more="def state_dict(self):\n    return [3]"),
         r"state_dict of 'mine' .* returns a list: return tensors by name",

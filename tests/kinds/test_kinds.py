@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from auxlearn.core.metric_names import METRICS
 from auxlearn.kinds.choose import KINDS, REFUSED, require
 from auxlearn.kinds.token_classification import spans_of
 from auxlearn.kinds.words import NO_TAG
+from auxlearn.results.record import Scores
 
 MULTI, REGRESSION, TOKENS = (
     KINDS[name] for name in ("multi_label", "regression", "token_classification")
@@ -41,6 +44,19 @@ def examples(kind, count=7, seed=0):
     if kind is TOKENS:
         return normal(count, 5, 4), targets
     return normal(count, 3), torch.randint(0, 3, (count,), generator=generator)
+
+
+def test_a_score_that_a_kind_does_not_have_is_named():
+    scores = Scores(3, {"pearson": 0.5, "mae": 0.1}, {}, [])
+    with pytest.raises(AttributeError, match="have no macro-F1: their metrics are pearson, mae"):
+        _ = scores.macro_f1
+    assert not hasattr(scores, "accuracy")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_copy_of_a_kind_is_the_kind(name):
+    kind = KINDS[name]
+    assert kind is pickle.loads(pickle.dumps(kind)) is copy.deepcopy(kind)
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,14 @@ OPTIMIZERS = {
 }
 
 
+def test_tensors_that_share_their_memory_are_written(tmp_path):
+    whole = torch.arange(6.0)
+    given = {"a": whole, "b": whole, "part": whole[2:4], "other": torch.ones(2)}
+    write_tensors(tmp_path / "x.safetensors", given)
+    found = load_file(tmp_path / "x.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in given.items())
+
+
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("stopped", [0, 4])
 def test_a_resumed_optimizer_continues_as_if_never_interrupted(tmp_path, kind, stopped):
