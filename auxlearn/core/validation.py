@@ -121,6 +121,23 @@ _TYPE = re.compile(
 )
 
 
+#: Which type of several a value was tried as, in the middle of the place of a fault.
+_TRIED = re.compile(r"(dict|list|tuple|set|json-or-python|function)\S*\[.*")
+
+
+def _deepest(faults: Iterable[Any]) -> list[Any]:
+    """Of the types that a value was tried as, keep that of which only a part is wrong."""
+    kept, tried, partly = [], [], set()
+    for fault in faults:
+        place = fault["loc"]
+        at = next((i for i, one in enumerate(place) if _TRIED.fullmatch(str(one))), len(place))
+        inside = at < len(place) - 1
+        partly |= {place[:at]} if inside else set()
+        kept.append(fault | {"loc": place[:at] + place[at + 1 :]} if inside else fault)
+        tried.append(None if inside or at == len(place) else place[:at])
+    return [one for one, place in zip(kept, tried, strict=True) if place not in partly]
+
+
 def _together(faults: list[Any]) -> list[Any]:
     """Return faults with those that one value has as each of the types that it can be as one."""
     found: list[Any] = []
@@ -161,7 +178,7 @@ def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable
 def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
     """Return the error that reports invalid values together, one line for each."""
     lines: list[str] = []
-    faults = _together(error.errors())
+    faults = _together(_deepest(error.errors()))
     for fault in faults[:FAULTS]:
         key = shorten(".".join(str(part) for part in fault["loc"]))
         if fault["type"] == "extra_forbidden":

@@ -83,6 +83,9 @@ class SweepFolder:
         if not self.path.is_dir():
             return
         check_contained(self.path)
+        for name in ("trials", "logs"):
+            if (inner := self.path / name).exists() and not inner.is_dir():
+                raise SweepError(f"{inner} is no folder: remove it, or choose another --output")
         if not is_owner(self.path, "sweep"):
             # Left by a kill at the very start; a sweep.yaml alone is a user's own.
             left = SWEEP_NAMES - {"sweep.yaml"}

@@ -125,11 +125,13 @@ def check_weights(
         )
 
 
-def check_frozen(plugin: object, name: str, parameters: Iterable[Tensor]) -> None:
-    """Refuse an objective whose loss has frozen what is trained."""
+def check_frozen(
+    plugin: object, name: str, parameters: Iterable[Tensor], method: str = "loss"
+) -> None:
+    """Refuse an objective that has frozen what is trained."""
     if not all(parameter.requires_grad for parameter in parameters):
         raise PluginError(
-            f"the loss of {_title(plugin, name)} has frozen trained parameters: use detach() in it"
+            f"{method} of {_title(plugin, name)} has frozen trained parameters: use detach() in it"
         )
 
 

@@ -40,7 +40,7 @@ from auxlearn.objectives.perturbation import perturb_texts_cached
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import AuxiliaryTask
-from auxlearn.training.plugin_checks import calling, check_prepared
+from auxlearn.training.plugin_checks import calling, check_frozen, check_prepared
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary
 from auxlearn.training.validation import ValidationObjective
@@ -195,8 +195,10 @@ def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTa
     cls = TASKS.get(choice.name)
     with calling(cls, "prepare", context.name):
         task: AuxiliaryTask = cls(cls.Options.model_validate(choice.options))
+        trained = [one for one in context.encoder.parameters() if one.requires_grad]
         task.prepare(context)
     check_prepared(task, context.name)
+    check_frozen(task, context.name, trained, "prepare")
     return task
 
 

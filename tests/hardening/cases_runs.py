@@ -410,7 +410,15 @@ PLUGINS: dict[str, tuple[str, str]] = {
             "encoder.body.requires_grad_(False); "
             "return sum(one.sum() for one in encoder.parameters() if one.requires_grad)"
         ),
-        r"the loss of 'mine' .* has frozen trained parameters: use detach\(\) in it",
+        r"loss of 'mine' .* has frozen trained parameters: use detach\(\) in it",
+    ),
+    "freezes the encoder as it is prepared": (
+        task(
+            "pass",
+            "def prepare(self, context):\n    super().prepare(context)\n"
+            "    context.encoder.body.requires_grad_(False)",
+        ),
+        r"prepare of 'mine' .* has frozen trained parameters",
     ),
     "switches off gradients": (
         task("torch.set_grad_enabled(False); return encoder.classify(batch).sum()"),

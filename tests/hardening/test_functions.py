@@ -125,6 +125,8 @@ CALLS = [
     ("compare", ("a",), {"metrics": None}, r"metrics: .*Sequence, got None"),
     ("compare", ("a",), {"metrics": "accuracy"}, r"metrics: must be a list, such as"),
     ("compare", ("a",), {"names": "a=b"}, r"names: must be a mapping, or must be a list"),
+    ("compare", ("a",), {"names": {"a": 1}}, r"compare: names.a: must be text, got 1$"),
+    ("compare", ("a",), {"names": ["a", 1]}, r"compare: names.1: must be text, got 1$"),
     ("compare", ("a",), {"restarts": 1}, r"restarts: .*greater than or equal to 2"),
     ("report", (None,), {}, rf"folders.0: {A_PATH}, got None"),
     ("report", ("a",), {"output": []}, rf"output: {A_PATH}"),

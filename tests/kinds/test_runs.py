@@ -528,7 +528,7 @@ REFUSALS = {
                 {"dataset": "token_classification", "labels": {"B-PER": "B-LOC", "B-LOC": "B-X"}}
             ]
         },
-        "no counterpart for B-PER (a configuration maps them with 'labels' under 'ood'",
+        "no counterpart for B-PER (give 'labels', in a configuration under 'ood'",
     ),
     "labels of numbers": (
         "regression",
