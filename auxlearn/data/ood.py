@@ -97,8 +97,8 @@ def _no_match(
         else f"no counterpart for {some_of(unmatched)}"
     )
     return DataError(
-        f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} (give "
-        "'labels', in a configuration under 'ood': label of the model to label of the "
+        f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} "
+        "(give 'labels', in a configuration under 'ood': label of the model to label of the "
         f"set{advice})"
     )
 
