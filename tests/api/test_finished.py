@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -343,6 +344,8 @@ def test_several_labels_may_stand_for_one_class(run, tmp_path):
         ({"dataset": []}, "has no rows|there is no data set"),
         ({"dataset": {"../x": "pydocs"}}, "'../x' is not a plain name"),
         ({"dataset": "pydoc"}, "did you mean 'pydocs'?"),
+        ({"dataset": [ROWS, ROWS]}, "a DataFrame in a list of data sets is not a path"),
+        ({"dataset": {"test": ROWS, "y": "pydocs"}}, "by other names than those of splits"),
     ],
 )
 def test_mistakes_in_the_sets_are_one_line(run, given, message):
@@ -350,6 +353,13 @@ def test_mistakes_in_the_sets_are_one_line(run, given, message):
         auxlearn.evaluate(run, **given)
     text = str(caught.value)
     assert any(all(part in text for part in one.split(".*")) for one in message.split("|")), text
+
+
+def test_results_stand_for_their_folder(run):
+    results = auxlearn.load_run(run)
+    assert os.fspath(results) == str(run)
+    with pytest.raises(UserError, match="holds no predictions"):  # so it is read
+        auxlearn.compare(results)
 
 
 def test_results_without_a_folder_are_refused(run):

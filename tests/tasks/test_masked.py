@@ -15,7 +15,7 @@ from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives import masking
-from auxlearn.objectives.masking import rescale_to_mean
+from auxlearn.objectives.masking import rescale_to_mean, uniform
 from auxlearn.scoring import pseudo_likelihood as cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
@@ -98,6 +98,11 @@ def test_random_tokens_are_never_special(trained_bert, tmp_path):
     tokenizer = trained_bert.tokenizer
     special = set(tokenizer.all_special_ids)
     assert set(task.random_ids.tolist()) == set(range(len(tokenizer))) - special
+
+
+def test_a_probability_is_between_0_and_1():
+    with pytest.raises(ValueError, match=r"mean must be in \[0, 1\], got 2"):
+        uniform(torch.ones(1, 4, dtype=torch.bool), 2)
 
 
 def test_random_masking_is_uniform(trained_bert, tmp_path):
