@@ -85,12 +85,8 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
     yield table(
         [
             *("setting", "kind", "draws", "single task", "share 0.1", "0.3", "0.5", "`meta`"),
-            *(
-                "best on dev",
-                "of the best share",
-                "taken",
-                *(f"best of {count} restarts" for count in RESTARTS),
-            ),
+            *("best on dev", "of the best share", "taken"),
+            *(f"best of {count} restarts" for count in RESTARTS),
         ],
         rows,
     )
@@ -199,12 +195,16 @@ def _others(scored: Mapping[str, Draws]) -> Iterator[str]:
 
 
 def _mixes(summaries: Sequence[Summary], encoder: str) -> Iterator[str]:
-    """Gain of fixed shares by mixing, and of falling shares, on the draws that have them."""
+    """Gain of fixed shares by mixing, falling, or more of them, on the draws that have them."""
     mixes = [f"{m} {share:g}" for share in (0.1, 0.3) for m in ("gradients", "scaled", "steps")]
     falling = [f"steps {share:g}{way}" for share in (0.3, 0.5) for way in ("", " falling")]
-    for what, variants in (("by mixing", mixes), ("that stay or fall", falling)):
+    fine = [f"steps {share:g}" for share in (0.1, 0.2, 0.3, 0.5, 0.7)]
+    for what, variants, needed in (
+        ("by mixing", mixes, ("single 0", "gradients 0.3")),
+        ("that stay or fall", falling, ("single 0", *falling)),
+        ("of a finer grid", fine, ("single 0", *fine)),
+    ):
         rows = []
-        needed = ("single 0", "gradients 0.3") if variants is mixes else ("single 0", *falling)
         for setting, draws in by_draw(summaries, encoder, needed).items():
             gains = [[gain(d, one, "best") for d in draws.values() if one in d] for one in variants]
             rows.append([setting, str(len(draws)), *(_points(g) if g else "" for g in gains)])
