@@ -124,7 +124,7 @@ LABELS: dict[str, Any] = {
     "nothing visible": (r":3: missing label", row("\u200b\u2060")),
     "absent": (r":3: missing label", '{"text": "x"}'),
     "NaN": (r":3: missing label", '{"text": "x", "label": NaN}'),
-    "infinite": (r":3: missing label", '{"text": "x", "label": 1e999}'),
+    "infinite": (r":3: a label is text.*holds inf", '{"text": "x", "label": 1e999}'),
     "a fraction": (r":3: .*regression", row(0.5)),
     "a fraction as text": (r":3: .*regression", row("0.5")),
     "a list": (r":3: .*one label; several", row(["good", "bad"])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -413,6 +414,13 @@ def test_mae_chooses_the_smallest(folders, tmp_path):
     assert found.best.value == min(values)
 
 
+def twin(run, folder):
+    """A copy of a run that is taken for one with another seed."""
+    copy = shutil.copytree(run, folder / "copy")
+    replace(auxlearn.load_run(copy), digest="0").save(copy)
+    return copy
+
+
 def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
     given = settings(folders, "multi_label", thresholds="dev", epochs=1)
     found = auxlearn.train(**given, output=str(tmp_path / "run"))
@@ -425,7 +433,7 @@ def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
     again = auxlearn.evaluate(found, str(folders / "multi_label"))["multi_label"]
     assert again.all.metrics == pytest.approx(found.evaluations["test"].all.metrics)
     assert found.evaluations["dev"].all.metrics["macro_f1"] > 0
-    copy = shutil.copytree(found.folder, tmp_path / "copy")
+    copy = twin(found.folder, tmp_path)
     stored = auxlearn.ensemble(found, copy)
     anew = auxlearn.ensemble(found, copy, dataset=folders / "multi_label")
     assert stored.thresholds is not None
@@ -623,7 +631,7 @@ def test_a_set_is_read_afterwards_as_out_of_distribution(kind, finished, folders
 
 def test_an_ensemble_matches_labels_ignoring_case(finished, tmp_path):
     run = finished["multi_label"].folder
-    copy = shutil.copytree(run, tmp_path / "copy")
+    copy = twin(run, tmp_path)
     found = [
         auxlearn.ensemble(run, copy, dataset={"text": ["John and Paris"], "label": [labels]})
         for labels in (["John", "Paris"], ["JOHN", "paris"])
@@ -648,7 +656,7 @@ def test_masks_find_the_kind(kind, folders, tmp_path):
 def test_an_ensemble_of_models_is_that_of_what_they_have_stored(kind, finished, folders, tmp_path):
     """The run and itself, so that their mean is what it predicts, by its files and by its model."""
     run = finished[kind].folder
-    copy = shutil.copytree(run, tmp_path / "copy")
+    copy = twin(run, tmp_path)
     anew = auxlearn.ensemble(run, copy, dataset=folders / kind)
     stored = auxlearn.ensemble(run, copy)
     for one, other in zip(anew.probabilities, stored.probabilities, strict=True):
