@@ -190,7 +190,7 @@ def score_rows(comparison: ComparisonData) -> list[Row]:
                         **_place(block, column),
                         "method": name,
                         **_of_runs(comparison, block, column, name),
-                        "seeds": len(by_seed),
+                        "seeds": _seeds(block, column, len(by_seed), name),
                         "mean": mean,
                         "sd": column.sd(name),
                         "low": mean - half,
@@ -221,7 +221,7 @@ def pair_rows(comparison: ComparisonData) -> list[Row]:
             **_place(block, column),
             "first": pair.first,
             "second": pair.second,
-            "seeds": pair.seeds,
+            "seeds": _seeds(block, column, pair.seeds, pair.first, pair.second),
             "difference": pair.difference,
             "low": pair.low,
             "high": pair.high,
@@ -244,6 +244,21 @@ def _place(block: Block, column: MetricComparison) -> Row:
         "set": column.set,
         "metric": column.metric,
     }
+
+
+def _seeds(block: Block, column: MetricComparison, count: int, *methods: str) -> int:
+    """Return a number of seeds; of scores by fold, that of those that every fold has."""
+    if not column.by_fold:
+        return count
+    runs = [
+        set(fold.runs)
+        for data in block.datasets
+        for method in data.methods
+        if method.name in methods and (column.averaged or column.dataset == data.name)
+        for fold in method.folds.values()
+        if fold.runs
+    ]
+    return len(set.intersection(*runs))
 
 
 def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison, name: str) -> Row:

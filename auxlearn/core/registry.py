@@ -205,7 +205,8 @@ def load_plugin(path: str | Path) -> str:
     """Import a Python file, whose decorators register its plug-ins."""
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"plug-in file {path} does not exist")
+        fault = "is no file: name a .py file" if path.exists() else "does not exist"
+        raise ConfigError(f"plug-in file {path} {fault}")
     # The digest is part of the module name, so that an edited file is imported again.
     name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:

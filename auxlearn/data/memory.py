@@ -119,12 +119,12 @@ def _splits(
 ) -> tuple[dict[str, Table], list[str]]:
     """Return the table of each split, and notes."""
     if isinstance(data, Table):
-        return divided(data, split_column, only), []
+        return divided(data, columns, split_column, only), []
     if isinstance(data, TextDataset):
         names = (columns.text, columns.text_pair, columns.label)
         data = {name: list(one.rows(*names)) for name, one in data.everything.items()}
     if is_table(data):
-        return divided(_table(data, WHERE, columns), split_column, only), []
+        return divided(_table(data, WHERE, columns), columns, split_column, only), []
     if not isinstance(data, Mapping) or not data:
         raise DataError(f"{of_type(data)} is not a data set: give {_ACCEPTED}, or a path")
     if split_column is not None:
@@ -162,10 +162,15 @@ def _add(tables: dict[str, Table], key: str, table: Table) -> None:
     tables[name] = table
 
 
-def divided(table: Table, split_column: str | None = None, only: str = "train") -> dict[str, Table]:
-    """Divide a table by the column that names the split of each row."""
+def divided(
+    table: Table, columns: Columns, split_column: str | None = None, only: str = "train"
+) -> dict[str, Table]:
+    """Divide a table by the column that names the split of each row, unless it is named for another
+    purpose.
+    """
     column = split_column or SPLIT_COLUMN
-    if column not in table.columns:
+    other = split_column is None and column in (columns.text, columns.text_pair, columns.label)
+    if other or column not in table.columns:
         if split_column is not None:
             raise DataError(
                 f"{table.where}: there is no column '{shorten(column)}' that names splits: "

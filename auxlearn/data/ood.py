@@ -9,9 +9,11 @@ from typing import Literal
 from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import OODSource
-from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.folders import data_files, read_evaluation_split
+from auxlearn.data.dataset import Split, TextDataset, split_name
+from auxlearn.data.folders import data_files, is_single_table, read_evaluation_split
 from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluated
+from auxlearn.data.memory import divided
+from auxlearn.data.tables import read_table
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, require
 
@@ -170,6 +172,11 @@ def load_ood_set(
     partner = None
     if source.pairs is not None:
         partner = _read(source, source.pairs)
+        if not _has(source, source.pairs):
+            raise DataError(
+                f"'{source.name}': {source.dataset} has no column 'split', so that its examples "
+                "would be paired with themselves: add the column, or leave pairs out"
+            )
         if len(partner) != len(split):
             raise DataError(
                 f"'{source.name}': {source.split} has {len(split)} examples but {source.pairs} "
@@ -194,9 +201,8 @@ def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> O
         if labels and set(labels) <= set(label_names):
             updates["labels"] = labels
     if source.pairs is None and own is not None:
-        folder = user_path(source.dataset, DataError)
         partner = own.pairs.get(source.split)
-        if not folder.is_dir() or partner in data_files(folder):
+        if partner is not None and _has(source, partner):
             updates["pairs"] = partner
     return source.model_copy(update=updates)
 
@@ -236,6 +242,16 @@ def load_ood_sets(
 
 def _card(name: str) -> DatasetCard | None:
     return find_card(name) if name in card_names() else None
+
+
+def _has(source: OODSource, split: str) -> bool:
+    """Return whether a set has a split, as far as that is known before it is read; a table that is
+    not divided is any split as a whole, and so no second one.
+    """
+    path = user_path(source.dataset, DataError)
+    if is_single_table(path):
+        return split_name(split) in divided(read_table(path), source.columns, only="")
+    return not path.is_dir() or split_name(split) in data_files(path)
 
 
 def _read(source: OODSource, split: str) -> Split:

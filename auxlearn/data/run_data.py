@@ -88,7 +88,7 @@ def with_found_kind(
 def _kind_of_folder(folder: Path, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
     try:
         if is_single_table(folder):
-            table = divided(read_table(folder)).get("train")
+            table = divided(read_table(folder), columns).get("train")
         else:
             train = data_files(folder).get("train") if folder.is_dir() else None
             table = None if train is None else read_table(train)

@@ -82,6 +82,7 @@ def test_a_sweep_over_folds_is_one_column(folds):
     assert "5 folds" in block.title
     frame = comparison.to_frame()
     assert set(frame["folds"]) == {"5 folds"}
+    assert set(frame["seeds"]) == set(comparison.pairs_frame()["seeds"]) == {2}
     assert "5 folds" in comparison.to_latex()
 
 

@@ -166,7 +166,7 @@ def test_paths_that_are_not_python_files(tmp_path):
     assert refusal(tmp_path / "nowhere.py") == f"plug-in file {tmp_path}/nowhere.py does not exist"
     (tmp_path / "notes.txt").write_text("x")
     assert "is not a Python file: name a .py file" in refusal(tmp_path / "notes.txt")
-    assert "does not exist" in refusal(tmp_path)
+    assert refusal(tmp_path) == f"plug-in file {tmp_path} is no file: name a .py file"
 
 
 def test_the_digest_is_of_the_content(tmp_path):

@@ -79,6 +79,16 @@ def test_a_single_table_with_other_splits_is_refused_by_its_name(tmp_path):
         load_evaluated(path, "test")
 
 
+def test_a_column_of_labels_that_is_called_split_divides_nothing(tmp_path):
+    frame = pd.DataFrame({"text": [f"text {i}" for i in range(40)], "split": ["no", "yes"] * 20})
+    path = tmp_path / "logs.csv"
+    frame.to_csv(path, index=False)
+    for data in (frame, path):
+        found = load_dataset(data, columns=Columns(label_column="split"))
+        assert found.splits["train"].label_names == ("no", "yes")
+        assert (len(found.splits["train"]), len(found.splits["dev"])) == (36, 4)
+
+
 def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     write(tmp_path / "mine", "train", [f"text {i}" for i in range(40)])
     dataset = load_dataset(str(tmp_path / "mine"), seed=5)

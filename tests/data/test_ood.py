@@ -119,6 +119,29 @@ def test_contrast_sets_find_their_originals(tmp_path):
     assert alone.partner is None
 
 
+def test_a_table_is_paired_by_its_splits_alone(tmp_path):
+    classes = ("negative", "positive")
+    table = tmp_path / "set.csv"
+    source = OODSource(name="imdb_contrast", dataset=str(table))
+
+    def load(column, **settings):
+        rows = [("bad", "negative", "test"), ("good", "positive", "test")]
+        rows += [("fine", "positive", "test_original"), ("poor", "negative", "test_original")]
+        lines = [f"text,label,{column}", *map(",".join, rows)]
+        table.write_text("\n".join(lines) + "\n")
+        return load_ood_set(source.model_copy(update=settings), "sst2", classes)
+
+    divided = load("split")
+    assert divided.partner is not None
+    assert divided.split.texts == ("bad", "good")
+    assert divided.partner.texts == ("fine", "poor")
+    assert load("part").partner is None
+    with pytest.raises(DataError, match="no column 'split', so that its examples would be paired"):
+        load("part", pairs="test_original")
+    with pytest.raises(DataError, match="there is no split 'dev'"):
+        load("split", pairs="dev")
+
+
 def test_pairs_and_subsets_that_do_not_fit_are_refused(tmp_path):
     folder = write(
         tmp_path / "set",

@@ -94,7 +94,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         r"p.csv .*not a regular file",
         together(trainable, pipe("p.csv")),
     ),
-    "train: a pipe for a plug-in": ("train --plugin p.py", r"p.py does not exist", pipe("p.py")),
+    "train: a pipe for a plug-in": ("train --plugin p.py", r"p.py is no file", pipe("p.py")),
     "train: the label as text": (f"{TRAIN} --text-column label", SAME, trainable),
     "no run folder": ("predict '' a", A_PATH),
     "masks: no run folder": ("masks ''", A_PATH),
