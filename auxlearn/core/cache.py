@@ -1,8 +1,8 @@
 """Cache of tensors on disk, keyed by the hash of their inputs.
 
-Entries are written atomically and carry a checksum of their tensors; a damaged file is reported and
-computed again. Two processes that request the same entry wait for each other, so that it is
-computed once.
+Entries are written atomically and carry their key and a checksum of their tensors; a file that is
+damaged, or that of another entry, is reported and computed again. Two processes that request the
+same entry wait for each other, so that it is computed once.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class TensorCache:
                             "cache file %s is damaged: its content is computed again", path
                         )
                     tensors = {name: value.contiguous() for name, value in compute().items()}
-                    write_bytes(path, save(tensors, {"sha256": _checksum(tensors)}))
+                    header = {"key": key, "sha256": _checksum(tensors)}
+                    write_bytes(path, save(tensors, header))
         return tensors
 
     @contextmanager
@@ -109,13 +110,15 @@ class TensorCache:
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:
-    """Return the tensors of a file, or ``None`` if it is absent or damaged."""
+    """Return the tensors of a file; ``None`` if it is absent, damaged or that of another entry."""
     if not path.is_file():  # opening a pipe would wait for ever
         return None
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if (file.metadata() or {}).get("sha256") == _checksum(tensors):
+            header = file.metadata() or {}
+            named = header.get("key", path.stem)  # of older versions, without a key
+            if named == path.stem and header.get("sha256") == _checksum(tensors):
                 return tensors
     except (SafetensorError, OSError):
         pass

@@ -100,8 +100,8 @@ def _no_match(
     )
     return DataError(
         f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} "
-        "(give 'labels', in a configuration under 'ood': label of the model to label of the "
-        f"set{advice})"
+        "(give 'labels', in a configuration under 'ood', or --labels of `auxlearn evaluate`: "
+        f"label of the model to label of the set{advice})"
     )
 
 

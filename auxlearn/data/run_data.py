@@ -45,12 +45,13 @@ class RunData:
         if self.audits is None:
             return tuple(audit(self.dataset).warnings())
         content = [AUDIT_FORMAT, dataset_content(self.dataset)]
-        path = self.audits / f"audit-{sha256(json.dumps(content).encode()).hexdigest()}.json"
+        key = sha256(json.dumps(content).encode()).hexdigest()
+        path = self.audits / f"audit-{key}.json"
         try:
-            return tuple(map(str, read_checked_json(path)["warnings"]))
-        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
+            return tuple(map(str, read_checked_json(path)[key]))
+        except (OSError, ValueError, KeyError, TypeError):  # not there yet, damaged, or of others
             found = tuple(audit(self.dataset).warnings())
-        write_checked_json(path, {"warnings": found})
+        write_checked_json(path, {key: found})
         return found
 
 

@@ -69,6 +69,16 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog, kind):
     same(cache.get("key", never))
 
 
+def test_a_file_in_the_place_of_another_is_computed_again(tmp_path, caplog):
+    cache = TensorCache(tmp_path)
+    cache.get("key", lambda: TENSORS)
+    cache.get("other", lambda: {"x": torch.ones(1)})
+    (tmp_path / "other.safetensors").replace(tmp_path / "key.safetensors")
+    same(cache.get("key", lambda: TENSORS))
+    assert "key.safetensors is damaged: its content is computed again" in caplog.text
+    same(cache.get("key", never))
+
+
 def test_a_pipe_is_not_waited_for(tmp_path, caplog):
     os.mkfifo(tmp_path / "key.safetensors")
     cache = TensorCache(tmp_path)

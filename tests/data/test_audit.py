@@ -104,10 +104,15 @@ def test_data_that_were_audited_before_are_not_audited_again(tmp_path, monkeypat
     assert len(done) == 1
     assert warnings(("x", "x")) != first
     assert len(done) == 2
+    one, other = tmp_path.iterdir()
+    one.write_bytes(other.read_bytes())
+    assert warnings(("x", "y")) == first
+    assert warnings(("x", "x")) != first, "a file in the place of another is not believed"
+    assert len(done) == 3
     for path in tmp_path.iterdir():
         path.write_text("{}")
     assert warnings(("x", "y")) == first, "a damaged file is not believed"
-    assert len(done) == 3
+    assert len(done) == 4
 
 
 TEXTS = ("the parser", "the parser is the parser", "the", "the tagger is")

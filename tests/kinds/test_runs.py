@@ -536,7 +536,7 @@ REFUSALS = {
                 {"dataset": "token_classification", "labels": {"B-PER": "B-LOC", "B-LOC": "B-X"}}
             ]
         },
-        "no counterpart for B-PER (give 'labels', in a configuration under 'ood'",
+        "no counterpart for B-PER (give 'labels', in a configuration under 'ood', or --labels of",
     ),
     "labels of numbers": (
         "regression",
