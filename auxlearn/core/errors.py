@@ -215,7 +215,7 @@ _WORDS = {
 def plain_words(fault: Any) -> str:
     """Return what is wrong with a value, of a fault as pydantic lists them."""
     said = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    said = said.replace("an instance of Sequence", "a list")
+    said = said.replace("an instance of Sequence", "a list").replace("String should", "must")
     return _WORDS.get(fault["type"], said)
 
 
