@@ -25,7 +25,7 @@ from auxlearn.data.folders import (
 )
 from auxlearn.data.memory import in_memory, read_memory, read_memory_split
 from auxlearn.data.splits import hold_out, take_fold
-from auxlearn.data.tables import read_table
+from auxlearn.data.tables import READ_FORMATS, read_table
 
 DEV_SHARE = 0.1
 """Share held out as dev if a data set has no dev split."""
@@ -84,6 +84,8 @@ def load_dataset(
     if is_single_table(folder):
         found = read_memory(read_table(folder), columns)
         return with_dev(replace(found, name=folder.stem), seed, fold=fold)
+    if folder.suffix.lower() in READ_FORMATS and not folder.exists():
+        raise DataError(f"there is no file '{shorten(spec, 200)}': check the path")
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         return with_dev(read_folder(folder, columns), seed, fold=fold)
     if spec in BUILT_IN:

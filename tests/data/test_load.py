@@ -77,6 +77,8 @@ def test_a_single_table_with_other_splits_is_refused_by_its_name(tmp_path):
         load_dataset(path)
     with pytest.raises(DataError, match=r"films\.csv: there is no split 'test'"):
         load_evaluated(path, "test")
+    with pytest.raises(DataError, match=r"there is no file 'data/film\.csv'"):
+        load_dataset("data/film.csv")
 
 
 def test_a_column_of_labels_that_is_called_split_divides_nothing(tmp_path):
