@@ -48,7 +48,7 @@ LONGEST = (
     "training/test_mask_tuning.py",
     "training/test_primary_only_phase.py",
     "hardening/test_damage.py",
-    "weighting/test_sanity.py",
+    "weighting/test_every_rule.py",
     "cli/test_help_examples.py",
 )
 

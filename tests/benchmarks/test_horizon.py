@@ -24,7 +24,7 @@ from benchmarks.horizon.bed import (
 from benchmarks.horizon.merging import merged_run
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, by_draw, gain, is_positive, restarts, taken, tried
-from tests.weighting.network import RecordingStep
+from tests.weighting.fakes import RecordingStep
 
 SMALL = Setting("pydocs 60", None, 60, ("random_mlm",), "corpus")
 

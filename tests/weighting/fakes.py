@@ -1,10 +1,37 @@
-"""Training steps with given gradients and losses, for rules that combine them."""
+"""Rules, and training steps with given gradients and losses or of a small network."""
 
 from __future__ import annotations
 
 import torch
 
+from auxlearn.core.registry import WEIGHTINGS
+from auxlearn.weighting.base import Members
+from auxlearn.weighting.meta_options import MetaOptions
+
 NAMES = ("primary", "first", "second")
+
+#: Losses of three objectives by step.
+LOSSES = [[2.0, 0.5, 7.0], [1.5, 0.6, 6.0], [1.2, 0.2, 5.0], [1.0, 0.3, 4.0], [0.8, 0.1, 3.0]]
+
+
+def make(name, names=NAMES, **options):
+    cls = WEIGHTINGS.get(name)
+    return cls(cls.Options(**options), names)
+
+
+def our_rules():
+    """Names of the built-in rules: other tests leave rules of their own behind in this process."""
+    names = WEIGHTINGS.names()
+    return [name for name in names if WEIGHTINGS.get(name).__module__.startswith("auxlearn.")]
+
+
+def vector(*given):
+    return torch.tensor(given, dtype=torch.float64)
+
+
+def weighted_sum(weights, gradients, part=0):
+    """The sum of the gradients of one parameter, as a list, each with its weight."""
+    return sum(w * vector(*g[part]) for w, g in zip(weights, gradients, strict=True)).tolist()
 
 
 class FakeStep:
@@ -28,7 +55,7 @@ class FakeStep:
         self.given_after = after
         self.number = 0
         self.parameters = [torch.zeros(2, dtype=torch.float64) for _ in self.placements]
-        self.combined, self.forward_passes = [], 0
+        self.combined, self.used, self.forward_passes = [], [], 0
 
     @property
     def optimizer(self):
@@ -46,6 +73,7 @@ class FakeStep:
 
     def backward(self, weights):
         values = torch.as_tensor(weights).tolist()
+        self.used.append(values)
         for number, parameter in enumerate(self.parameters):
             parts = [w * g[number] for w, g in zip(values, self.gradients(), strict=True)]
             parameter.grad = torch.stack(parts).sum(0)
@@ -70,6 +98,13 @@ def run(rule, fake, steps=None):
     return fake.combined, weights
 
 
+def used_on(rule, losses):
+    """The weights of each step on given losses, whose gradients are zero."""
+    fake = FakeStep([[[[0.0, 0.0]] * 4] * 3] * len(losses), losses)
+    run(rule, fake)
+    return fake.used
+
+
 def random_gradients(steps, seed=0):
     """Gradients of three objectives with the gaps that heads leave, as plain lists."""
     generator = torch.Generator().manual_seed(seed)
@@ -87,31 +122,152 @@ def random_gradients(steps, seed=0):
     ]
 
 
-class FakeLossStep:
-    """A training step whose losses are given by step, and whose optimizer steps do nothing.
+RATE = 0.05
 
-    Args:
-        losses: By step the losses of the objectives.
+
+def meta_options(**given):
+    """Options of ``meta`` that take it back to one optimizer state and equal weights."""
+    return MetaOptions(
+        **{
+            "horizon": "steps",
+            "warmup_steps": 0,
+            "mix": "gradients",
+            "floor": 0.0,
+            "margin": 0.0,
+            "learning_rate": 0.02,
+            "initial": (1.0, 1.0, 1.0),
+            **given,
+        }
+    )
+
+
+class Network:
+    """A two-layer network with three training losses and a validation loss, in plain torch.
+
+    The second output layer belongs to the auxiliary losses alone, so that gradients have gaps.
     """
 
-    names = NAMES
-    total_steps = 1000
+    def __init__(self):
+        generator = torch.Generator().manual_seed(4)
 
-    def __init__(self, losses):
-        self.given, self.number = losses, 0
-        self.used = []
+        def normal(*shape):
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        self.start = [normal(4, 6) * 0.5, normal(6) * 0.1, normal(6, 3) * 0.5, normal(6, 2) * 0.5]
+        self.x, self.y = normal(12, 8, 4), torch.randint(3, (12, 8), generator=generator)
+        self.z = normal(12, 8, 2)
+        self.held_out, self.targets = normal(9, 4), torch.randint(3, (9,), generator=generator)
+
+    def losses(self, params, step):
+        hidden = (self.x[step] @ params[0] + params[1]).tanh()
+        cross_entropy = torch.nn.functional.cross_entropy
+        return [
+            cross_entropy(hidden @ params[2], self.y[step]),
+            ((hidden @ params[3] - self.z[step]) ** 2).mean(),
+            (hidden.sin() @ params[3]).exp().mean(),
+        ]
+
+    def validation_loss(self, params):
+        hidden = (self.held_out @ params[0] + params[1]).tanh()
+        return torch.nn.functional.cross_entropy(hidden @ params[2], self.targets)
+
+
+class NetworkStep:
+    """The network as a training step, as a weighting sees it."""
+
+    placements = ("encoder", "encoder", "primary_head", "other_head")
+
+    def __init__(self, network, optimizer, max_grad_norm):
+        self.network = network
+        self.names = NAMES
+        self.number, self.seed, self.total_steps = 0, 0, 12
+        self.parameters = [p.clone().requires_grad_() for p in network.start]
+        self.optimizer = optimizer(self.parameters)
+        self.max_grad_norm = max_grad_norm
+        self.losses = {}
 
     def backward(self, weights):
-        self.used.append([float(weight) for weight in weights])
-        values = torch.tensor(self.given[self.number], dtype=torch.float64)
-        self.losses = dict(zip(NAMES, values, strict=True))
+        losses = self.network.losses(self.parameters, self.number)
+        sum(float(w) * loss for w, loss in zip(weights, losses, strict=True)).backward()
+
+    def gradients(self):
+        return [
+            list(torch.autograd.grad(self.loss(index), self.parameters, allow_unused=True))
+            for index in range(3)
+        ]
+
+    def loss(self, index):
+        return self.network.losses(self.parameters, self.number)[index]
+
+    def validation_gradient(self, batches=1):
+        loss = self.network.validation_loss(self.parameters)
+        self.losses["validation"] = loss.detach()
+        return list(torch.autograd.grad(loss, self.parameters, allow_unused=True))
+
+    @property
+    def constant_validation_loss(self):
+        return float("inf")
 
     def optimizer_step(self):
-        pass
+        if self.max_grad_norm:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.max_grad_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
 
-def run_on_losses(rule, losses, start=0):
-    fake = FakeLossStep(losses)
-    for fake.number in range(start, len(losses)):
-        rule.step(fake)
-    return fake.used
+def sgd(params):
+    return torch.optim.SGD(params, lr=RATE, momentum=0.9, weight_decay=0.01)
+
+
+def adamw(params):
+    return torch.optim.AdamW(params, lr=RATE, weight_decay=0.01)
+
+
+def stepped_by_hand(kind, params, grads, moments, step, max_grad_norm, rate=RATE):
+    """The parameters after one step of SGD or AdamW with a clipped gradient, written out."""
+    norm = sum((g**2).sum() for g in grads).sqrt()
+    if max_grad_norm and norm > max_grad_norm:
+        grads = [g * max_grad_norm / (norm + 1e-6) for g in grads]
+    updated = []
+    for p, g, moment in zip(params, grads, moments, strict=True):
+        if kind is sgd:
+            g = g + 0.01 * p
+            moment[0] = g if step == 0 else 0.9 * moment[0] + g
+            updated.append(p - rate * moment[0])
+        else:
+            moment[0] = 0.9 * moment[0] + 0.1 * g
+            moment[1] = 0.999 * moment[1] + 0.001 * g**2
+            mean = moment[0] / (1 - 0.9 ** (step + 1))
+            variance = moment[1] / (1 - 0.999 ** (step + 1))
+            updated.append(p - rate * 0.01 * p - rate * mean / (variance.sqrt() + 1e-8))
+    return updated
+
+
+class RecordingStep(NetworkStep):
+    """Computes as many objectives as the rule has, and records their losses."""
+
+    def __init__(self, optimizer=adamw, count=3):
+        super().__init__(Network(), optimizer, 0.0)
+        self.names = NAMES[:count]
+        self.members = Members({})
+
+    def current_losses(self):
+        losses = self.network.losses(self.parameters, self.number)[: len(self.names)]
+        return torch.stack(losses).detach()
+
+    def record(self):
+        self.losses = dict(zip(self.names, self.current_losses(), strict=True))
+
+    def backward(self, weights):
+        self.record()
+        super().backward([*weights, *[0.0] * (3 - len(weights))])
+
+    def gradients(self):
+        self.record()
+        return super().gradients()[: len(self.names)]
+
+    def micro_gradients(self, apart=False):
+        yield self.gradients()
+
+    def validation_gradient(self, index=0, batches=1):
+        return super().validation_gradient(batches)

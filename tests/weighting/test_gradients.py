@@ -1,11 +1,26 @@
-"""The moving average of gradients, against torch's Adam and by hand."""
+"""Arithmetic of gradients by hand, their moving average beside Adam's, and what rules keep."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from auxlearn.weighting.gradients import GradientAverage
+from auxlearn.core.validation import Settings
+from auxlearn.encoders.load import load_encoder
+from auxlearn.weighting.base import Weighting
+from auxlearn.weighting.gradients import (
+    GradientAverage,
+    dot,
+    gather_scalars,
+    squared_norm,
+    weighted_sum,
+)
+from tests import helpers
+from tests.training.harness import Harness, MaskedWords
+from tests.weighting.fakes import make
 
 
 def gradients(count):
@@ -25,14 +40,6 @@ def test_it_is_the_bias_corrected_first_moment_of_adam():
         first_moment = (before - parameter.detach()) * gradient.abs()
         (found,) = average.update([gradient])
         torch.testing.assert_close(found, first_moment, rtol=1e-12, atol=1e-14)
-
-
-def test_constant_gradients_are_their_own_average():
-    average = GradientAverage(0.97)
-    (gradient,) = gradients(1)
-    for _ in range(5):
-        (found,) = average.update([gradient])
-        torch.testing.assert_close(found, gradient, rtol=1e-13, atol=0)
 
 
 def test_without_decay_it_is_the_last_gradient():
@@ -77,3 +84,85 @@ def test_a_restored_average_goes_on_with_the_same_numbers(interrupt):
         wanted, found = undisturbed.update(gradient), other.update(gradient)
         assert torch.equal(found[0], wanted[0])
         assert found[1] is None
+
+
+def test_weighted_sum_and_dot_by_hand():
+    one = [torch.tensor([1.0, 2.0]), None, torch.tensor([[3.0]]), None]
+    other = [torch.tensor([10.0, 0.0]), torch.tensor([5.0]), None, None]
+    mixed = weighted_sum([one, other], [0.5, 0.25])
+    assert mixed[0].tolist() == [3.0, 1.0]
+    assert mixed[1].tolist() == [1.25]
+    assert mixed[2].tolist() == [[1.5]]
+    assert mixed[3] is None
+    assert one[0].tolist() == [1.0, 2.0]  # new tensors: what was given stays
+    assert other[1].tolist() == [5.0]
+    assert float(dot(one, other)) == 10.0
+    assert dot(one, other).dtype == torch.float64
+    assert float(squared_norm(one)) == pytest.approx(14, rel=1e-7)
+    assert dot([None], [None]) == squared_norm([None]) == 0
+
+
+def test_scalars_are_gathered_in_order_as_float64():
+    found = gather_scalars([torch.tensor(1.5), torch.tensor(2.0, requires_grad=True).double()])
+    assert found.tolist() == [1.5, 2.0]
+    assert found.dtype == torch.float64
+    assert not found.requires_grad
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations of torch, each of which takes a GPU some microseconds to begin."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.count += 1
+        return function(*arguments, **(keywords or {}))
+
+
+def test_a_step_of_meta_makes_at_most_half_more_operations_than_one_of_fixed(tmp_path, monkeypatch):
+    monkeypatch.setitem(helpers.SIZE, "num_hidden_layers", 6)
+    folder = helpers.write(tmp_path, *helpers.build("bert"))
+    monkeypatch.setattr(torch.optim, "AdamW", partial(torch.optim.AdamW, fused=True))  # as in a run
+    counts = {}
+    for name, options in (("fixed", {}), ("meta", {"horizon": "steps", "warmup_steps": 0})):
+        encoder = load_encoder(str(folder), helpers.LABELS)
+        step = Harness(encoder, [("words", MaskedWords(2))]).training_step
+        rule = make(name, step.names, **options)
+        for number in range(2):
+            step.begin(number)
+            with Operations() as operations:
+                rule.step(step)
+        counts[name] = operations.count
+        assert name == "fixed" or rule.metrics(), "the weights are not learned in this step"
+    assert counts["meta"] <= 1.5 * counts["fixed"]
+
+
+class Remembering(Weighting):
+    """Keeps a tensor in ``seen``, and one in ``_late`` from the first step on."""
+
+    buffers = ("seen", "_late")
+
+    def __init__(self):
+        super().__init__(Settings(), ("primary",))
+        self.seen, self._late = torch.zeros(2), None
+
+    weights = torch.ones(1)
+
+    def step(self, step):
+        self.seen, self._late = self.seen + 1, torch.ones(3)
+
+
+def test_buffers_are_what_a_resumed_rule_has():
+    rule, fresh, other = Remembering(), Remembering(), Remembering()
+    assert set(rule.state_dict()) == {"seen"}
+    rule.step(None)
+    state = rule.state_dict()
+    assert set(state) == {"seen", "late"}
+    held = other.seen
+    other.load_state_dict(state)
+    assert other.seen is held  # an optimizer may hold it
+    assert (held.tolist(), other._late.tolist()) == ([1, 1], [1, 1, 1])
+    rule._late.add_(1)
+    assert other._late.tolist() == [1, 1, 1]  # a copy
+    other.load_state_dict(fresh.state_dict())
+    assert (held.tolist(), other._late) == ([0, 0], None)

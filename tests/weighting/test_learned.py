@@ -13,51 +13,53 @@ from auxlearn.weighting.learned import (
     floored_weights,
     softmax_gradient,
 )
-from tests.weighting.network import NAMES, Network, NetworkStep, adamw, meta_options
+from tests.weighting.fakes import Network, NetworkStep, adamw, make, vector
 
 #: Options that take a rule back to what all of them have in common.
 PLAIN = {"meta": {"horizon": "steps", "mix": "gradients", "initial": (1, 1, 1), "floor": 0}}
 
 
-def make(name, **given):
-    cls = WEIGHTINGS.get(name)
-    return cls(cls.Options(**PLAIN.get(name, {}) | given), NAMES)
+def plain(name, **given):
+    return make(name, **PLAIN.get(name, {}) | given)
 
 
-LEARNED = ["meta", "tartan", "uncertainty", "gradnorm", "dwa", "famo", "ol_aux"]
-
-
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize(
+    "name", ["meta", "tartan", "uncertainty", "gradnorm", "dwa", "famo", "ol_aux"]
+)
 def test_initial_weights_and_the_floor(name):
-    shares = make(name, initial=(1, 2, 5)).weights
-    assert (shares / shares.sum()).tolist() == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=1e-12)
-    shares = make(name, initial=(1, 2, 5), floor=0.3).weights
-    assert (shares / shares.sum()).tolist() == pytest.approx([0.3, 0.2, 0.5], abs=1e-12)
-    shares = make(name).weights
-    assert (shares / shares.sum()).tolist() == pytest.approx([1 / 3] * 3, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_initial_weights_that_do_not_fit(name):
+    for options, expected in (
+        ({"initial": (1, 2, 5)}, [1 / 8, 2 / 8, 5 / 8]),
+        ({"initial": (1, 2, 5), "floor": 0.3}, [0.3, 0.2, 0.5]),
+        ({}, [1 / 3] * 3),
+    ):
+        shares = plain(name, **options).weights
+        assert (shares / shares.sum()).tolist() == pytest.approx(expected, abs=1e-12)
     with pytest.raises(ConfigError, match=f"{name}: initial has 2 weights for the 3 objectives"):
-        make(name, initial=(1, 2))
+        plain(name, initial=(1, 2))
     with pytest.raises(ConfigError, match=f"{name}: initial weights are above zero"):
-        make(name, initial=(1, 2, 0))
+        plain(name, initial=(1, 2, 0))
 
 
-def test_weights_are_held_fixed_during_the_warm_up_and_after_the_learned_share():
-    fake = NetworkStep(Network(), adamw, 0.0)
-    rule = make("meta", warmup_steps=3, learn_share=0.5, every=1)
+@pytest.mark.parametrize(
+    ("options", "steps", "expected"),
+    [
+        ({"warmup_steps": 3, "learn_share": 0.5, "every": 1}, 9, [3, 4, 5]),
+        ({"warmup_steps": 4, "every": 3}, 11, [5, 8]),
+    ],
+)
+def test_weights_are_learned_every_few_steps_of_the_learned_share(options, steps, expected):
+    fake, rule = NetworkStep(Network(), adamw, 0.0), plain("meta", **options)
     moved = []
-    for step in range(9):
-        before, fake.number = rule.weights, step
+    for fake.number in range(steps):
+        before = rule.weights
         rule.step(fake)
         moved.append(not torch.equal(before, rule.weights))
-    assert [step for step, did in enumerate(moved) if did] == [3, 4, 5]
+        assert bool(rule.metrics()) == moved[-1]
+    assert [step for step, did in enumerate(moved) if did] == expected
 
 
 def test_the_primary_task_keeps_its_floor_and_can_gain_again():
-    rule = make("meta", floor=0.25, learning_rate=0.5, optimizer="sgd")
+    rule = plain("meta", floor=0.25, learning_rate=0.5, optimizer="sgd")
     for _ in range(20):
         rule.apply_weight_gradient(torch.tensor([1.0, -1.0, 0.0]))
         assert float(rule.weights[0]) >= 0.25 - 1e-12
@@ -69,7 +71,7 @@ def test_the_primary_task_keeps_its_floor_and_can_gain_again():
 
 @pytest.mark.parametrize("kind", ["adam", "momentum", "sgd"])
 def test_the_optimizer_of_the_logits(kind):
-    rule = make("meta", optimizer=kind, learning_rate=0.1)
+    rule = plain("meta", optimizer=kind, learning_rate=0.1)
     twin = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     torchs = {
         "adam": torch.optim.Adam([twin], lr=0.1),
@@ -83,18 +85,6 @@ def test_the_optimizer_of_the_logits(kind):
         torchs.step()
         rule.apply_weight_gradient(weight_gradient)
     torch.testing.assert_close(rule.logits.detach(), twin.detach(), rtol=1e-12, atol=1e-14)
-
-
-def test_dev_heads_and_splits_as_the_options_have_them():
-    assert make("meta", dev_head="closed").dev_head == "closed"
-    assert make("tartan").dev_head == "fitted"
-    assert make("tartan_released").dev_head == "refitted"
-    assert make("fixed").dev_head == "own"
-    assert meta_options(split="held/out.jsonl").split == "held/out.jsonl"
-
-
-def vector(*given):
-    return torch.tensor(given, dtype=torch.float64)
 
 
 def test_floored_weights_by_hand():
@@ -125,8 +115,8 @@ LEARNED = [n for n in WEIGHTINGS.names() if issubclass(WEIGHTINGS.get(n).Options
 
 @pytest.mark.parametrize("name", LEARNED)
 def test_the_default_initial_weights_are_those_that_the_help_names(name):
-    cls = WEIGHTINGS.get(name)
-    said = cls.Options.model_fields["initial"].description.partition("by default ")[2]
-    weights = cls(cls.Options(), ["primary", "a", "b"]).initial_weights().tolist()
+    said = WEIGHTINGS.get(name).Options.model_fields["initial"].description
+    said = said.partition("by default ")[2]
+    weights = make(name, ["primary", "a", "b"]).initial_weights().tolist()
     first = 1 / 3 if said == "equal." else float(said.split()[0])
     assert weights == pytest.approx([first, (1 - first) / 2, (1 - first) / 2])

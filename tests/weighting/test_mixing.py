@@ -5,22 +5,30 @@ import torch
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import WEIGHTINGS
-from auxlearn.weighting.fixed import Fixed, FixedOptions
 from auxlearn.weighting.mixing import GramWeighting, LossWeighting
-from tests.weighting.fakes import FakeStep, random_gradients, run
-from tests.weighting.network import NAMES, Network, NetworkStep, RecordingStep, adamw, sgd
+from tests.weighting.fakes import (
+    NAMES,
+    FakeStep,
+    Network,
+    NetworkStep,
+    RecordingStep,
+    adamw,
+    make,
+    random_gradients,
+    run,
+    sgd,
+)
 
 MIXES = ("gradients", "scaled", "steps")
 
 
 def rule_of(mix, alpha=(0.2, 0.1)):
-    return Fixed(FixedOptions(alpha=alpha, mix=mix), NAMES)
+    return make("fixed", NAMES[: len(alpha) + 1], alpha=alpha, mix=mix)
 
 
 def parameters_after(rule, steps, optimizer=adamw):
     fake = RecordingStep(optimizer, len(rule.objectives))
-    for number in range(steps):
-        fake.number = number
+    for fake.number in range(steps):
         rule.step(fake)
     return [parameter.detach().clone() for parameter in fake.parameters]
 
@@ -45,8 +53,8 @@ OF_GRADIENTS = ["metabalance"] + [
 
 @pytest.mark.parametrize("name", OF_GRADIENTS)
 def test_heads_take_their_own_gradients(name):
-    cls, steps = WEIGHTINGS.get(name), random_gradients(2, seed=1)
-    combined, _ = run(cls(cls.Options(), NAMES), FakeStep(steps))
+    steps = random_gradients(2, seed=1)
+    combined, _ = run(make(name), FakeStep(steps))
     for found, given in zip(combined, steps, strict=True):
         assert found[2] == given[0][2]
         assert found[3] == pytest.approx(
@@ -121,13 +129,8 @@ def test_with_separate_steps_the_primary_task_keeps_the_step_that_it_has_alone()
 @pytest.mark.parametrize("mix", MIXES)
 def test_an_objective_of_weight_zero_is_not_trained_on(mix):
     alone = parameters_after(rule_of(mix, (0.3, 0.0)), 5)
-    other = parameters_after(Fixed(FixedOptions(alpha=0.3, mix=mix), NAMES[:2]), 5)
-    for one, two in zip(alone, other, strict=True):
-        assert torch.equal(one, two)
-
-
-@pytest.mark.parametrize("mix", MIXES)
-def test_the_single_task_is_the_same_in_every_mixing(mix):
+    other = parameters_after(rule_of(mix, (0.3,)), 5)
+    assert all(map(torch.equal, alone, other))
+    single = parameters_after(rule_of(mix, (0.0, 0.0)), 5)
     expected = parameters_after(rule_of("gradients", (0.0, 0.0)), 5)
-    for one, two in zip(parameters_after(rule_of(mix, (0.0, 0.0)), 5), expected, strict=True):
-        assert torch.equal(one, two)
+    assert all(map(torch.equal, single, expected))  # the same in every mixing

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import (
-    MetaOptions,
     default_meta_weights,
     logit_learning_rate,
     lowest_logit,
@@ -17,7 +17,7 @@ from auxlearn.weighting.meta_options import (
 )
 from auxlearn.weighting.optimizer_steps import SeparateSteps, step_coefficients
 from tests.helpers import slopes
-from tests.weighting.network import NAMES, RATE, Network, NetworkStep, adamw
+from tests.weighting.fakes import NAMES, RATE, Network, NetworkStep, adamw, make
 
 SHARED = 3  # the primary task reaches the first three parameters, the last is the others' head
 CLIP = 0.5
@@ -59,22 +59,14 @@ START = (0.9, 0.05, 0.05)
 
 
 def ready(**given):
-    fake = NetworkStep(Network(), adamw, CLIP)
-    options = {
-        "warmup_steps": 0,
-        "initial": START,
-        "margin": 0,
-        "gate": 0,
-        **given,
-    }
-    return fake, Meta(MetaOptions(horizon="steps", **options), NAMES)
+    options = {"warmup_steps": 0, "initial": START, "margin": 0, "gate": 0, **given}
+    return NetworkStep(Network(), adamw, CLIP), make("meta", horizon="steps", **options)
 
 
 def test_steps_are_those_of_one_adamw_for_each_objective():
     fake, rule = ready(learning_rate=0.1)
     used = []
-    for step in range(6):
-        fake.number = step
+    for fake.number in range(6):
         used.append(rule.weights)
         rule.step(fake)
     expected = by_hand(Network(), lambda step: used[step], 6)
@@ -87,9 +79,8 @@ def test_steps_are_those_of_one_adamw_for_each_objective():
 def test_the_meta_gradient_is_exact(before):
     fake, rule = ready(warmup_steps=before)
     start = rule.weights
-    for step in range(before + 1):
-        fake.number = step
-        if step == before:
+    for fake.number in range(before + 1):
+        if fake.number == before:
             with torch.no_grad():
                 rule.logits.copy_(torch.tensor([0.3, -0.5, 0.1]))
         rule.step(fake)
@@ -109,8 +100,8 @@ def test_tasks_below_the_gate_leave_the_primary_task_as_it_is_alone():
     """Bit by bit, although the meta-gradient is taken and their own head is trained."""
     alone = NetworkStep(Network(), adamw, CLIP)
     fake, rule = ready(initial=None, gate=0.9, floor=0)
-    for step in range(5):
-        alone.number = fake.number = step
+    for fake.number in range(5):
+        alone.number = fake.number
         rule.step(fake)
         for parameter, part in zip(alone.parameters, alone.gradients()[0], strict=True):
             parameter.grad = part
@@ -134,7 +125,7 @@ def test_a_task_is_applied_once_its_weight_has_reached_the_gate():
         with torch.no_grad():
             rule.logits.copy_(torch.tensor(weights, dtype=torch.float64).log())
         assert rule.weights.tolist() == pytest.approx(expected, abs=1e-12)
-    mixed = Meta(MetaOptions(horizon="steps", mix="gradients"), NAMES)
+    mixed = make("meta", horizon="steps", mix="gradients")
     assert mixed.weights.tolist() == pytest.approx([0.98, 0.01, 0.01], abs=1e-12)
 
 
@@ -159,41 +150,32 @@ def test_the_recorded_norms_are_those_of_gradients_before_they_are_clipped():
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "reason"),
+    ("tasks", "given", "reason"),
     [
-        (
-            NAMES[:2],
-            {"floor": 0.95},
-            "gate 0.06 divided by their number, 1, is 0.06, but floor "
-            "0.95 leaves them a weight of 0.05 in all: lower gate or floor$",
-        ),
-        (
-            NAMES[:2],
-            {"gate": 0.5},
-            "gate 0.5 divided by their number, 1, is 0.5, but floor 0.6 "
-            "leaves them a weight of 0.4 in all",
-        ),
-        (NAMES[:2], {"gate": 0.4}, "is 0.4, but floor 0.6 leaves them a weight of 0.4 in all"),
-        (NAMES, {"gate": 0.9}, "divided by their number, 2, is 0.45, but floor 0.6 leaves them"),
-        (NAMES[:2], {"gate": 0.39}, None),
-        (NAMES, {"gate": 0.5}, None),
-        (NAMES, {"floor": 0.95}, None),
-        (NAMES[:1], {"floor": 0.95}, None),
-        (NAMES[:2], {"floor": 0.99, "gate": 0}, None),
-        (NAMES[:2], {"floor": 0.95, "mix": "scaled"}, None),
+        (1, {"floor": 0.95}, "0.06, but floor 0.95 leaves them a weight of 0.05 in all: lower"),
+        (1, {"gate": 0.5}, "0.5, but floor 0.6 leaves them a weight of 0.4 in all: lower gate or"),
+        (1, {"gate": 0.4}, "0.4, but floor 0.6 leaves them a weight of 0.4 in all"),
+        (2, {"gate": 0.9}, "0.45, but floor 0.6 leaves them"),
+        (1, {"gate": 0.39}, None),
+        (2, {"gate": 0.5}, None),
+        (2, {"floor": 0.95}, None),
+        (0, {"floor": 0.95}, None),
+        (1, {"floor": 0.99, "gate": 0}, None),
+        (1, {"floor": 0.95, "mix": "scaled"}, None),
     ],
 )
-def test_a_gate_that_the_floor_puts_out_of_reach_is_refused(names, given, reason):
-    if reason is None:
-        Meta(MetaOptions(horizon="steps", **given), names)
-    else:
-        with pytest.raises(ConfigError, match=f"^meta: no auxiliary task can reach .* {reason}"):
-            Meta(MetaOptions(horizon="steps", **given), names)
+def test_a_gate_that_the_floor_puts_out_of_reach_is_refused(tasks, given, reason):
+    refused = nullcontext()
+    if reason:
+        share = rf"gate {given.get('gate', 0.06)} divided by their number, {tasks}, is {reason}"
+        refused = pytest.raises(ConfigError, match=f"^meta: no auxiliary task can reach .* {share}")
+    with refused:
+        make("meta", NAMES[: tasks + 1], horizon="steps", **given)
 
 
 def test_an_unroll_wants_mixed_gradients():
     with pytest.raises(ConfigError, match="add mix scaled"):
-        Meta(MetaOptions(horizon="steps", unroll=2), NAMES)
+        make("meta", horizon="steps", unroll=2)
 
 
 def test_auxiliary_tasks_start_with_two_per_cent_and_the_primary_task_keeps_three_fifths():
@@ -211,8 +193,7 @@ def test_no_auxiliary_task_falls_below_a_third_of_the_gate():
     """A task that the evidence speaks against needs no more of it later than one without any."""
     _, rule = ready(initial=None, learning_rate=0.5, gate=0.06)
     fake, _ = ready()
-    for number in range(10):
-        fake.number = number
+    for fake.number in range(10):
         rule.step(fake)
         weights = rule.softmax()
         assert float((weights[1:] / weights[0]).min()) >= 0.01 / 0.98 - 1e-12
@@ -299,9 +280,7 @@ def test_all_evidence_one_way_changes_a_logit_by_eight_in_the_run():
         assert logit_learning_rate(steps, every, 0.0) * (steps / every) == pytest.approx(8)
     assert logit_learning_rate(7, 1, 0.0) == 1
     assert logit_learning_rate(190, 1, 0.95) == 8 / 190
-
-
-def test_in_a_short_run_a_logit_changes_by_one_within_the_memory_of_the_average():
+    # In a short run, by one within the memory of the average.
     assert logit_learning_rate(100, 1, 0.95) * 20 == pytest.approx(1)
 
 
