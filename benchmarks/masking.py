@@ -14,6 +14,7 @@ import math
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -146,8 +147,7 @@ def train_strategy(
     if draw == options.draws[0] and not masks.is_file() and time.monotonic() < end:
         look(options, setting, draw, strategy, data, masks)
     if train_one(options, setting, draw, strategy, SHARE, data, end) and options.learned:
-        found = summaries(options, setting, draw, strategy)
-        second = tried(found, DEFAULT_ORDER, "calibrated", "best")[1]
+        second = second_share(summaries(options, setting, draw, strategy))
         variant = next(one for one in GRID if one.name == second)
         train_one(options, setting, draw, strategy, variant, data, end)
 
@@ -309,15 +309,14 @@ KEPT = ("single 0", *(one.name for one in GRID))
 def page(rows: Rows, options: argparse.Namespace) -> list[str]:
     """Return the tables: gains and ranks, and what is masked."""
     strategies = [o for o in options.strategies if any(key[2] == o for key in rows)]
-    # A draw counts where all strategies have finished: gains and ranks are over the same draws.
-    whole: dict[str, list[int]] = {}
-    for setting, draw in sorted({key[:2] for key in rows if key[1] in options.draws}):
-        if all((setting, draw, one) in rows for one in strategies):
-            whole.setdefault(setting, []).append(draw)
-    if not whole:
-        return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
-    texts = [f"**Encoder `{label(options)}`.**"]
+    texts: list[str] = []
     for title, learned in (("share 0.3", False), ("learned weight", True)):
+        # A draw counts where all strategies have finished: gains and ranks are over the same draws.
+        whole: dict[str, list[int]] = {}
+        for setting, draw in sorted({key[:2] for key in rows if key[1] in options.draws}):
+            runs = [rows.get((setting, draw, one), ({}, None))[0] for one in strategies]
+            if all(one and (not learned or second_share(one) in one) for one in runs):
+                whole.setdefault(setting, []).append(draw)
         scores: dict[str, dict[str, list[float]]] = {
             one: {
                 setting: [test_accuracy(rows[setting, draw, one][0], learned) for draw in draws]
@@ -325,34 +324,35 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
             }
             for one in strategies
         }
-        first = strategies[0]
         scores["single task"] = {
-            setting: [100 * rows[setting, d, first][0]["single 0"].test["best"] for d in draws]
-            for setting, draws in whole.items()
+            s: [100 * rows[s, d, strategies[0]][0]["single 0"].test["best"] for d in draws]
+            for s, draws in whole.items()
         }
-        if not learned or all("steps" in second_of(rows, whole, one) for one in strategies):
-            texts += ranked(title, scores, options)
-    return [*texts, *costs(rows, strategies), *finds(rows, strategies)]
+        texts += ranked(title, scores, options) if whole else ()
+        if learned:
+            runs = [rows[s, d, one][0] for s in whole for d in whole[s] for one in strategies]
+            counts = Counter(map(chosen_share, runs)).most_common()
+            said_so = ", ".join(f"`{name}` in {count}" for name, count in counts)
+            texts += [f"Of {len(runs)} learned weights: {said_so}."] if runs else ()
+    if not texts:
+        return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
+    head = f"**Encoder `{label(options)}`.**"
+    return [head, *texts, *costs(rows, strategies), *finds(rows, strategies)]
 
 
-def second_of(rows: Rows, whole: Mapping[str, Sequence[int]], strategy: str) -> str:
-    """Return the name of a second share that ``meta`` tried in all draws; nothing without."""
-    runs = [rows[setting, draw, strategy][0] for setting, draws in whole.items() for draw in draws]
-    names = [tried(one, DEFAULT_ORDER, "calibrated", "best")[1] for one in runs]
-    return names[0] if all(n in one for n, one in zip(names, runs, strict=True)) else ""
+def second_share(runs: Draw) -> str:
+    """Return the name of the second share that ``meta`` tries."""
+    return tried(runs, DEFAULT_ORDER, "calibrated", "best")[1]
+
+
+def chosen_share(runs: Draw) -> str:
+    """Return the name of the run that ``meta`` takes."""
+    return taken(runs, DEFAULT_ORDER, "calibrated", "best", DEFAULT_EVIDENCE)
 
 
 def test_accuracy(runs: Draw, learned: bool) -> float:
     """Return the test accuracy in percent, of the share 0.3 or of what ``meta`` takes."""
-    if not learned:
-        return 100 * runs[SHARE.name].test["best"]
-    second = tried(runs, DEFAULT_ORDER, "calibrated", "best")[1]
-    chosen = (
-        taken(runs, DEFAULT_ORDER, "calibrated", "best", DEFAULT_EVIDENCE)
-        if second in runs
-        else SHARE.name
-    )
-    return 100 * runs[chosen].test["best"]
+    return 100 * runs[chosen_share(runs) if learned else SHARE.name].test["best"]
 
 
 def ranked(

@@ -72,7 +72,14 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     assert run(monkeypatch, tmp_path, *strategies, "--no-run") == 0
     again = capsys.readouterr().out
     assert text.split("With share")[1] in again
+    assert "Of 6 learned weights: `steps 0.3` in 6." in again
     assert "100 to 999 times" in again
+    # A draw that lacks the second share of one strategy counts for the fixed share alone.
+    next(tmp_path.glob("records/tiny/*/0/frequency/steps_0.5.npz")).unlink()
+    assert run(monkeypatch, tmp_path, *strategies, "--no-run") == 0
+    without = capsys.readouterr().out
+    assert "Friedman's test over 2 draws" in without
+    assert "Of 3 learned weights: `steps 0.3` in 3." in without
     assert run(monkeypatch, tmp_path, *strategies, "--no-run", "--draws", "9") == 0
     assert "No draw has all of" in capsys.readouterr().out
 
