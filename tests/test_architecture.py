@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import auxlearn
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 
 PACKAGE = Path(auxlearn.__file__).parent
 
@@ -206,6 +207,24 @@ def test_training_knows_no_concrete_plug_in(package):
     assert len(concrete) >= 2
     known = {name for one in concrete for name in importers(one)}
     assert {name for name in known if not name.startswith(f"{package}.")} == set()
+
+
+#: Files with several built-in plug-ins, and why; any other has one of its own.
+SHARED = {
+    "auxlearn.weighting.fixed": "equal is fixed without a setting",
+    "auxlearn.weighting.projection": "one projection with three ways to combine what it gives",
+    "auxlearn.weighting.tartan": "the paper's rule and that of the released code",
+    "auxlearn.weighting.torchjd": "a table of classes of TorchJD",
+}
+
+
+def test_a_built_in_plug_in_is_one_file():
+    found: dict[str, list[str]] = {}
+    for registry in (TASKS, LOSSES, WEIGHTINGS):
+        for name in registry.names():
+            found.setdefault(registry.get(name).__module__, []).append(name)
+    assert len(found) > 40
+    assert {module for module, names in found.items() if len(names) > 1} == set(SHARED)
 
 
 def test_one_place_for_each_outside_library():
