@@ -354,6 +354,15 @@ def without_dropout(encoder: SharedEncoder) -> SharedEncoder:
     return encoder
 
 
+def copy_without_dropout(folder: Path, copy: Path) -> str:
+    """Copy an encoder, and set every dropout probability of the copy to zero."""
+    shutil.copytree(folder, copy)
+    content = json.loads((copy / "config.json").read_text())
+    content |= {name: 0.0 for name in content if "dropout" in name and content[name]}
+    (copy / "config.json").write_text(json.dumps(content))
+    return str(copy)
+
+
 def context(encoder: SharedEncoder, texts: TokenizedTexts, folder: Path, seed: int = 0) -> Any:
     from auxlearn.data.dataset import Split
     from auxlearn.objectives.context import ObjectiveContext

@@ -27,7 +27,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -183,17 +183,10 @@ WAITING = (
 )
 
 
-class _Traits(NamedTuple):
-    name: str
-    takes_scalars: bool
-    waits: bool
-    draws: bool
-
-
 @cache
-def _traits(func: Any) -> _Traits:
+def _traits(func: Any) -> SimpleNamespace:
     name = func.name()
-    return _Traits(
+    return SimpleNamespace(
         name=name,
         takes_scalars=torch.Tag.pointwise in func.tags or name.startswith(TAKE_SCALARS),
         waits=name.startswith(WAITING),
@@ -235,7 +228,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     def wrap(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        return wrapped.get(id(value)) if id(value) in wrapped else PretendTensor(value)
+        return wrapped[id(value)] if id(value) in wrapped else PretendTensor(value)
 
     return _replaced(wrap, found)
 
@@ -351,59 +344,50 @@ SINGLE = (
     "sum.dim_IntList",
 )
 
+#: Operations in which ``torch.tensor`` keeps its work from Python modes and subclasses.
+KEPT = ("empty.memory_format", "empty_strided", "copy_")
+
+AUTOCAST = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
 _libraries: list[torch.library.Library] = []
 
 
-def _register_autocast() -> None:
+def _register() -> None:
     """Let autocast do on the device what it does on CUDA, without a cache of casts."""
     fallback = torch.library.Library("_", "IMPL")
     fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
     kernels = torch.library.Library("aten", "IMPL")
-    for name in (*HALF, *SINGLE):
+    for name in (*HALF, *SINGLE, *KEPT):
         packet, _, overload = name.partition(".")
         function = getattr(getattr(aten, packet), overload or "default")
-        kernels.impl(name, _casting(function, name in HALF), "AutocastPrivateUse1")
+        if name in KEPT:
+            kernels.impl(name, partial(_kernel, function), "PrivateUse1")
+        else:
+            kernels.impl(name, partial(_casting, function, name in HALF), "AutocastPrivateUse1")
     _libraries.extend((fallback, kernels))  # they take back what they registered when they go
 
 
-def _register_kernels() -> None:
-    """Serve ``torch.tensor``, which keeps its work from Python modes and subclasses."""
-    kernels = torch.library.Library("aten", "IMPL")
-    for name in ("empty.memory_format", "empty_strided", "copy_"):
-        packet, _, overload = name.partition(".")
-        function = getattr(getattr(aten, packet), overload or "default")
-        kernels.impl(name, _kernel(function), "PrivateUse1")
-    _libraries.append(kernels)
+def _kernel(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return _run(function, args, kwargs)
 
 
-def _kernel(function: Any) -> Callable[..., Any]:
-    return lambda *args, **kwargs: _run(function, args, kwargs)
+def _casting(function: Any, half: bool, *args: Any, **kwargs: Any) -> Any:
+    dtype = torch.get_autocast_dtype(NAME) if half else torch.float32
+    floats = (torch.float32, torch.float16, torch.bfloat16)
 
+    def cast(value: Any) -> Any:
+        fits = isinstance(value, PretendTensor) and value.dtype in floats
+        return value.to(dtype) if fits else value
 
-def _casting(function: Any, half: bool) -> Callable[..., Any]:
-    without = torch._C.DispatchKeySet(
-        torch._C.DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
-    )
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        dtype = torch.get_autocast_dtype(NAME) if half else torch.float32
-
-        def cast(value: Any) -> Any:
-            fits = isinstance(value, PretendTensor) and value.dtype in (
-                (torch.float32, torch.float16, torch.bfloat16)
-            )
-            return value.to(dtype) if fits else value
-
-        with torch._C._ExcludeDispatchKeyGuard(without):
-            return function(*_replaced(cast, args), **_replaced(cast, kwargs))
-
-    return kernel
+    with torch._C._ExcludeDispatchKeyGuard(AUTOCAST):
+        return function(*_replaced(cast, args), **_replaced(cast, kwargs))
 
 
 def _inference_mode(mode: Any = True) -> Any:
-    return (
-        nullcontext() if mode is False else torch.no_grad() if mode is True else torch.no_grad(mode)
-    )
+    """As ``torch.inference_mode``, which takes a flag or the function that it decorates."""
+    if isinstance(mode, bool):
+        return torch.no_grad() if mode else nullcontext()
+    return torch.no_grad(mode)
 
 
 def install() -> None:
@@ -411,8 +395,7 @@ def install() -> None:
     if _libraries:
         return
     _setup_privateuseone_for_python_backend(NAME, backend_module=_module)
-    _register_kernels()
-    _register_autocast()
+    _register()
     # Keeps the identity of parameters, and so their ties, when a module is moved.
     torch.__future__.set_swap_module_params_on_conversion(True)
     # Tensors made of others by a Python class cannot be inference tensors.

@@ -5,15 +5,34 @@ Everything here runs in that process, is given plain values, and returns plain v
 
 from __future__ import annotations
 
+import runpy
 import signal
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import auxlearn
+from auxlearn import RunConfig
+from auxlearn.core import rng
+from auxlearn.core.errors import Interrupted
+from auxlearn.core.processes import Processes
+from auxlearn.core.registry import LOSSES
+from auxlearn.encoders import device as devices
+from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.evaluation.classifier import Classifier
+from auxlearn.losses.cross_entropy import CrossEntropy
+from auxlearn.results import plots
+from auxlearn.scoring import pseudo_likelihood
+from auxlearn.sweeps import branches
+from auxlearn.testing.checks import report
+from auxlearn.training.loop import TrainingLoop
+from tests import helpers
 from tests.accelerator import pretend
 
 #: Waits of a process that has the device: for each step of a training, and for the rest of it.
@@ -24,8 +43,6 @@ def begin() -> None:
     """Make the process what the tests expect: the device is there, and ``auto`` chooses it."""
     torch.set_num_threads(1)
     pretend.install()
-    from auxlearn.encoders import device as devices
-
     devices.default_device = pretend.device
 
 
@@ -44,12 +61,6 @@ def train(config: dict[str, Any], stop_after: int | None = None, idle_peer: bool
         ``(what, place)``; ``others``: how many more there were; ``parameters``: kinds of
         devices of the trained parameters; ``summed``: elements summed over processes by kind.
     """
-    from auxlearn import RunConfig, train as run
-    from auxlearn.core.errors import Interrupted
-    from auxlearn.core.processes import Processes
-    from auxlearn.results import plots
-    from auxlearn.sweeps import branches
-    from auxlearn.training.loop import TrainingLoop
 
     class IdlePeer(Processes):
         """This process does all of the work; sums over both are therefore its own."""
@@ -87,7 +98,7 @@ def train(config: dict[str, Any], stop_after: int | None = None, idle_peer: bool
         if idle_peer:
             patch.setattr(branches, "joined", lambda: nullcontext(IdlePeer(0, 2)))
         try:
-            results = run(RunConfig.model_validate(config)).reproducible()
+            results = auxlearn.train(RunConfig.model_validate(config)).reproducible()
         except Interrupted:
             assert stop_after is not None
     return {
@@ -101,8 +112,6 @@ def train(config: dict[str, Any], stop_after: int | None = None, idle_peer: bool
 
 def masks(config: dict[str, Any]) -> list[str]:
     """Train; return what kinds of attention masks the body was given while it trained."""
-    from auxlearn.encoders.shared import SharedEncoder
-
     kinds: set[str] = set()
     real = SharedEncoder.encode
 
@@ -123,8 +132,6 @@ def masks(config: dict[str, Any]) -> list[str]:
 
 def seeds() -> list[bool]:
     """Draw within seeded blocks; say whether each generator is then as it was."""
-    from auxlearn.core import rng
-
     device = pretend.device()
 
     def draw() -> torch.Tensor:
@@ -149,10 +156,6 @@ def seeds() -> list[bool]:
 
 def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[list[float], Any]:
     """Score tokens of some lines; return the log-probabilities and the waits."""
-    from auxlearn.encoders.load import load_encoder
-    from auxlearn.scoring import pseudo_likelihood
-    from tests import helpers
-
     shared = load_encoder(encoder, helpers.LABELS)
     if device:
         shared.to(pretend.device())
@@ -169,50 +172,31 @@ def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[l
 
 def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
     """Return class probabilities by the exported model of a run, and the model's device."""
-    from pathlib import Path
-
-    from auxlearn.evaluation.classifier import Classifier
-
     classifier = Classifier.of_run(Path(run))
     return classifier.probabilities(texts).tolist(), str(classifier.device)
 
 
 def pretrain(encoder: str, corpus: str, output: str) -> tuple[float, float, int, int]:
     """Pretrain; return the losses before and after, the waits, and how many tensors there are."""
-    from pathlib import Path
-
-    from auxlearn.encoders.load import load_encoder
-    from auxlearn.training.pretrain import pretrain as run
-
     with pretend.counted() as waits:
-        found = run(encoder, Path(output), corpus=Path(corpus), steps=2, batch_size=4, seed=1)
+        found = auxlearn.pretrain(encoder, output, corpus=corpus, steps=2, batch_size=4, seed=1)
     tensors = len(load_encoder(encoder, ["unused"]).state_dict())
     return found.loss_before, found.loss_after, len(waits), tensors
 
 
 def example(path: str, folder: str, settings: dict[str, Any]) -> list[list[dict[str, Any]]]:
     """Run ``weights_by_step`` of ``examples/clean_vs_shuffled.py`` with each of its rules."""
-    import importlib.util
-    from pathlib import Path
-
-    spec = importlib.util.spec_from_file_location("clean_vs_shuffled", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    script = runpy.run_path(path)
     return [
-        module.weights_by_step(
+        script["weights_by_step"](
             rule, options, Path(folder), **settings | {"output": f"{folder}/{rule}"}
         )
-        for rule, options in module.RULES.items()
+        for rule, options in script["RULES"].items()
     ]
 
 
 def checked() -> list[tuple[bool | None, str]]:
     """Check a built-in loss, and one that is another on the device; return what "device" says."""
-    from auxlearn.core.registry import LOSSES
-    from auxlearn.losses.cross_entropy import CrossEntropy
-    from auxlearn.testing.checks import report
 
     class Off(CrossEntropy):
         """Larger by a hundredth on every device but the CPU."""

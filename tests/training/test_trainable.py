@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -76,17 +73,9 @@ def test_a_body_without_trained_parameters_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def still(encoder_folder, place):
-    shutil.copytree(encoder_folder, place)
-    content = json.loads((place / "config.json").read_text())
-    content |= {name: 0.0 for name in content if "dropout" in name and content[name]}
-    (place / "config.json").write_text(json.dumps(content))
-    return str(place)
-
-
 @pytest.mark.parametrize("family", ["bert", pytest.param("bart", marks=SLOW)])
 def test_objectives_that_compare_dropout_need_some(config, encoder_folder, tmp_path, family):
-    without = still(encoder_folder(family), tmp_path / "still")
+    without = helpers.copy_without_dropout(encoder_folder(family), tmp_path / "still")
     for given, name in (
         ({"aux": ["consistency"]}, "consistency"),
         ({"aux": [], "loss": "r_drop"}, "r_drop"),
