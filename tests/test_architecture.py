@@ -1,7 +1,5 @@
 """Imports run one way, and each outside library comes in at one place."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The examples work as they stand; plug-ins need ``auxlearn.plugins`` and torch only."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """Names for plug-in authors: documented one by one, lazily imported, complete."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

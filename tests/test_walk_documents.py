@@ -1,7 +1,5 @@
 """The steps in which the first pages are walked through; the walk itself is marked slow."""
 
-from __future__ import annotations
-
 import runpy
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``auxlearn score`` and ``auxlearn.score``."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """``auxlearn list`` and ``auxlearn data check``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``auxlearn masks``: from settings, from a run folder, and with what it cannot use."""
 
-from __future__ import annotations
-
 import csv
 import json
 

@@ -1,7 +1,5 @@
 """``auxlearn perturbations`` on a finished run."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The tensor cache: damaged files, concurrent processes, interruptions."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

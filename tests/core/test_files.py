@@ -1,7 +1,5 @@
 """Atomic writes of files and folders."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Manifests: every change of an exported folder is noticed before a file of it is used."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Keys of ``metrics.jsonl``: their spelling is part of the file format."""
 
-from __future__ import annotations
-
 from auxlearn.core.metric_names import SURROGATE, VALIDATION, Quantity
 
 

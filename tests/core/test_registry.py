@@ -1,7 +1,5 @@
 """Registries of plug-ins: collisions, suggestions, files, installed packages."""
 
-from __future__ import annotations
-
 import sys
 from hashlib import sha256
 from importlib.metadata import EntryPoint

@@ -1,7 +1,5 @@
 """Named random streams."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Audits of constructed data sets with known problems, and lengths of texts."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 

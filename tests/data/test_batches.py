@@ -1,7 +1,5 @@
 """Batches: padding and its inverse, order, independence of streams."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st

@@ -1,7 +1,5 @@
 """Files of unlabelled texts."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Part-of-speech taggers of other packages: which is found, and what it is given."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Tokenised texts: words, special tokens, truncation, pairs, the cache."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

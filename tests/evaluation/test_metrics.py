@@ -1,7 +1,5 @@
 """Class probabilities, and the metrics of predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Evaluation on sets with other labels than the model: decision rules, subsets, pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from pydantic import TypeAdapter

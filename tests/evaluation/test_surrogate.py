@@ -1,7 +1,5 @@
 """Surrogates of metrics: limits, gradients by hand, and what they do not reward."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sklearn.metrics import accuracy_score

@@ -1,7 +1,5 @@
 """The training step of an encoder, as a run makes it, and a task that a test can compute itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

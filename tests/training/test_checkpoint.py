@@ -1,7 +1,5 @@
 """Checkpoints: complete or absent, and restored in full."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file

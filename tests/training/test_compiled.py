@@ -1,7 +1,5 @@
 """Training through torch.compile: reproducible results, and the same kind of model."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partialmethod
 

@@ -1,7 +1,5 @@
 """Which device and precision a run is given, and what it leaves alone."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

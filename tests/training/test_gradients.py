@@ -1,7 +1,5 @@
 """Norms, cosines and conflicts of gradients: against autograd alone, and without any effect."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

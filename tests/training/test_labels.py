@@ -1,7 +1,5 @@
 """A run on renamed labels, with labels in dev and test that train lacks."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Before training, a run warns of a language-model head that knows token frequencies at most."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

@@ -1,7 +1,5 @@
 """The meta-gradient of an encoder, against the derivative of a step written out in float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.func import functional_call

@@ -1,7 +1,5 @@
 """Masked language modelling before fine-tuning: where its text comes from."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

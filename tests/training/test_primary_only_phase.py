@@ -1,7 +1,5 @@
 """The primary-only phase, the examples that drive the weights, and the surrogate."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

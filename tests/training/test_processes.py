@@ -1,7 +1,5 @@
 """Several processes that train one run: the numbers of one, and what happens when one dies."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

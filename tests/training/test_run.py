@@ -1,7 +1,5 @@
 """Whole runs on a small data set: the run folder, resuming, early stopping."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

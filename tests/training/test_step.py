@@ -1,7 +1,5 @@
 """One optimizer step: weights, gradients and micro-batches."""
 
-from __future__ import annotations
-
 import weakref
 from dataclasses import replace
 

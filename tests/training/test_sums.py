@@ -4,8 +4,6 @@ The processes are threads here, which add what they give to each other; those of
 ``test_processes.py``. Batches are very uneven: one text is many times as long as the others.
 """
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext

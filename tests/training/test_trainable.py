@@ -1,7 +1,5 @@
 """Whole runs of which only a part of the encoder is trained."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file

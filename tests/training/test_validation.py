@@ -1,7 +1,5 @@
 """The validation objective: smooth macro-F1 and balanced batches."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import replace

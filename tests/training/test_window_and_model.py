@@ -1,7 +1,5 @@
 """Runs on both ends of long texts, and runs that keep no model."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

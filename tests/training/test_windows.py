@@ -1,7 +1,5 @@
 """Runs on long texts that are read in overlapping windows, against transformers directly."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import numpy as np
