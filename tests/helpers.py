@@ -257,10 +257,10 @@ class Messages(Reporter):
 
 
 @contextmanager
-def one_line(kind: type[Exception], *parts: str) -> Iterator[None]:
+def one_line(kind: type[Exception], *parts: str) -> Iterator[pytest.ExceptionInfo[Any]]:
     """Expect an error whose message is one line with these parts."""
     with pytest.raises(kind) as caught:
-        yield
+        yield caught
     message = str(caught.value)
     assert "\n" not in message
     for part in parts:

@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from auxlearn.core.cache import TensorCache, content_key, default_folder
 from auxlearn.core.errors import UserError
@@ -42,22 +44,30 @@ def test_a_stored_entry_is_found(tmp_path, caplog):
     assert caplog.records == []
 
 
-def damage_of(kind, content):
-    return {
-        "cut": content[: len(content) // 2],
-        "emptied": b"",
-        "overwritten": b"x" * len(content),
-        "one bit": content[:-7] + bytes([content[-7] ^ 1]) + content[-6:],
-        "header": b"\xff" * 8 + content[8:],
-    }[kind]
+def written(change):
+    """Damage that changes the content of a file."""
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
-@pytest.mark.parametrize("kind", ["cut", "emptied", "overwritten", "one bit", "header"])
-def test_a_damaged_file_is_computed_again(tmp_path, caplog, kind):
+DAMAGES = {
+    "cut": written(lambda content: content[: len(content) // 2]),
+    "emptied": written(lambda content: b""),
+    "overwritten": written(lambda content: b"x" * len(content)),
+    "one bit": written(lambda content: content[:-7] + bytes([content[-7] ^ 1]) + content[-6:]),
+    "header": written(lambda content: b"\xff" * 8 + content[8:]),
+    "without a checksum": lambda path: save_file({"scores": torch.ones(3)}, path),
+    "in the place of another": lambda path: path.with_name("other.safetensors").replace(path),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
     cache = TensorCache(tmp_path)
-    cache.get("key", lambda: TENSORS)
+    for key in ("key", "other"):
+        cache.get(key, lambda: TENSORS)
     path = tmp_path / "key.safetensors"
-    path.write_bytes(damage_of(kind, path.read_bytes()))
+    DAMAGES[damage](path)
     made = []
     same(cache.get("key", lambda: made.append(1) or TENSORS))
     assert made == [1]
@@ -67,33 +77,10 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog, kind):
     same(cache.get("key", never))
 
 
-def test_a_file_in_the_place_of_another_is_computed_again(tmp_path, caplog):
-    cache = TensorCache(tmp_path)
-    cache.get("key", lambda: TENSORS)
-    cache.get("other", lambda: {"x": torch.ones(1)})
-    (tmp_path / "other.safetensors").replace(tmp_path / "key.safetensors")
-    same(cache.get("key", lambda: TENSORS))
-    assert "key.safetensors is damaged: its content is computed again" in caplog.text
-    same(cache.get("key", never))
-
-
-def test_a_pipe_is_not_waited_for(tmp_path, caplog):
-    os.mkfifo(tmp_path / "key.safetensors")
-    cache = TensorCache(tmp_path)
-    same(cache.get("key", lambda: TENSORS))
-    assert "damaged" in caplog.text
-    same(cache.get("key", never))
+def test_a_pipe_of_json_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "audit.json")
     with pytest.raises(OSError, match="not a regular file"):
         read_json(tmp_path / "audit.json")
-
-
-def test_a_file_without_a_checksum_is_not_trusted(tmp_path, caplog):
-    from safetensors.torch import save_file
-
-    save_file({"scores": torch.ones(3)}, tmp_path / "key.safetensors")
-    same(TensorCache(tmp_path).get("key", lambda: TENSORS))
-    assert "damaged" in caplog.text
 
 
 def test_an_error_while_computing_leaves_no_entry(tmp_path):
@@ -150,28 +137,20 @@ def test_a_kill_between_writing_and_moving_leaves_no_entry(tmp_path):
 
 
 def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    def fail(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", fail)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=full))
     with pytest.raises(UserError, match="free some space"):
         TensorCache(tmp_path).get("key", lambda: TENSORS)
     monkeypatch.undo()
     same(TensorCache(tmp_path).get("key", lambda: TENSORS))
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
+def test_a_folder_that_cannot_be_made_or_locked(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="choose another with --cache-dir"):
         TensorCache(tmp_path / "file" / "cache")
-
-
-def test_a_folder_that_cannot_be_locked(tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    cache = TensorCache(tmp_path)
-    monkeypatch.setattr("auxlearn.core.cache.Lock.acquire", refuse)
+    cache, refused = TensorCache(tmp_path), PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr("auxlearn.core.cache.Lock.acquire", Mock(side_effect=refused))
     with pytest.raises(UserError, match="choose another with --cache-dir"):
         cache.get("key", lambda: TENSORS)
 
@@ -189,24 +168,9 @@ def test_the_default_folder(monkeypatch):
 
 def test_keys_differ_for_different_contents():
     ids = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
-    parts = [
-        (ids,),
-        (ids.long(),),
-        (ids.reshape(2, 2),),
-        (ids.flip(0),),
-        (ids[:2], ids[2:]),
-        ("ab", "c"),
-        ("a", "bc"),
-        ("abc",),
-        (("a", "b"),),
-        ("a", "b"),
-        (None,),
-        ("",),
-        ({"x": 1},),
-        ({"x": 1.5},),
-        (1,),
-        ("1",),
-    ]
+    parts = [(ids,), (ids.long(),), (ids.reshape(2, 2),), (ids.flip(0),), (ids[:2], ids[2:])]
+    parts += [("ab", "c"), ("a", "bc"), ("abc",), ("a", "b"), (("a", "b"),), ("1",), ("",)]
+    parts += [(None,), (1,), ({"x": 1},), ({"x": 1.5},)]
     assert len({content_key(*part) for part in parts}) == len(parts)
     assert content_key({"a": 1, "b": 2}) == content_key({"b": 2, "a": 1})
     assert content_key(ids.reshape(2, 2).T) == content_key(ids.reshape(2, 2).T.contiguous())
