@@ -127,10 +127,8 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch, code):
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(code, os.strerror(code))))
     with pytest.raises(OSError, match="has no locks"):
         Lock(tmp_path / "lock").acquire()
-    said = (
-        rf"^cannot write to the cache folder {tmp_path} \(its file system has no locks\): choose "
-    )
-    with pytest.raises(UserError, match=said + "another with --cache-dir$"):
+    said = rf"^cannot write to the cache folder {tmp_path} \(its file system has no locks\): "
+    with pytest.raises(UserError, match=said + "choose another with --cache-dir$"):
         TensorCache(tmp_path).get("key", dict)
 
 

@@ -55,16 +55,15 @@ def test_warnings(found):
     ]
 
 
-def test_clean_data_has_no_warnings():
-    dev = Split("dev", ("five", "six"), (0, 1), NAMES)
+def test_clean_data_have_no_warnings_but_a_dev_split_of_one_class_chooses_nothing():
     train = TRAIN.select([0, 1, 3, 4])
-    assert audit(TextDataset("clean", {"train": train, "dev": dev})).warnings() == []
 
+    def warnings(*labels):
+        dev = Split("dev", ("five", "six"), labels, NAMES)
+        return audit(TextDataset("made", {"train": train, "dev": dev})).warnings()
 
-def test_a_dev_split_of_one_class_chooses_nothing():
-    dev = Split("dev", ("five", "six"), (1, 1), NAMES)
-    warnings = audit(TextDataset("made", {"train": TRAIN, "dev": dev})).warnings()
-    assert any(line.startswith("dev has examples of one class only") for line in warnings)
+    assert warnings(0, 1) == []
+    assert any(line.startswith("dev has examples of one class only") for line in warnings(1, 1))
 
 
 def test_unlabelled_split():
@@ -81,9 +80,7 @@ def test_pairs_are_in_train_only_with_both_texts():
     found = audit(TextDataset("pairs", {"train": train, "test": test}))
     assert (found.splits["test"].in_train_exact, found.splits["test"].in_train_normalised) == (1, 2)
     assert "test: the text pair of 1 example repeats an earlier one" in found.warnings()
-
-
-def test_seen_in_train_compares_character_for_character():
+    # Character for character.
     assert seen_in_train(TRAIN, TEST) == [True, False, True, False, False]
     assert seen_in_train(TRAIN, TRAIN) == [True] * 5
 

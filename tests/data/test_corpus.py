@@ -1,34 +1,31 @@
 """Files of unlabelled texts."""
 
-import json
-
 import pytest
 
 from auxlearn.core.errors import DataError, is_blank
 from auxlearn.data.examples import read_corpus
 from auxlearn.evaluation.predict import read_texts_file, texts_of
+from tests.helpers import write_splits
 
 
-def table(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+def table(folder, *rows):
+    return write_splits(folder, more=rows) / "more.jsonl"
 
 
 def test_the_named_column_of_a_table_is_read_and_text_where_there_is_none(tmp_path):
-    path = table(tmp_path / "more.jsonl", {"sentence": "one", "text": "two"})
+    path = table(tmp_path, {"sentence": "one", "text": "two"})
     assert read_corpus(path, "sentence").texts == ("one",)
     assert read_corpus(path).texts == ("two",)
     assert read_corpus(path, "body").texts == ("two",)
 
 
 def test_a_table_without_either_column_names_the_option(tmp_path):
-    path = table(tmp_path / "more.jsonl", {"sentence": "one"})
-    with pytest.raises(DataError) as caught:
-        read_corpus(path, "body")
-    assert str(caught.value) == (
-        f"corpus file {path} has no column 'body' or 'text' (it has sentence): "
-        "name the column with --text-column"
+    path = table(tmp_path, {"sentence": "one"})
+    said = (
+        rf"^corpus file {path} has no column 'body' or 'text' \(it has sentence\): name the column "
     )
+    with pytest.raises(DataError, match=said + "with --text-column$"):
+        read_corpus(path, "body")
 
 
 def test_lines_are_those_that_predict_reads(tmp_path):
@@ -45,7 +42,8 @@ def test_lines_are_those_that_predict_reads(tmp_path):
 
 
 def test_lines_of_json_are_a_table_for_every_reader(tmp_path):
-    path = table(tmp_path / "more.txt", {"text": "one", "n": 1}, {"text": "two", "body": "three"})
+    path = table(tmp_path, {"text": "one", "n": 1}, {"text": "two", "body": "three"})
+    path = path.rename(path.with_suffix(".txt"))
     assert read_corpus(path).texts == texts_of(path).texts == ("one", "two")
     assert read_corpus(path, "body").texts == ("three",)
     assert read_texts_file(path)[0].columns["text"] == ["one", "two"]

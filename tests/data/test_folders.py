@@ -15,8 +15,10 @@ from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
 from auxlearn.data import tables
+from auxlearn.data.dataset import Split
 from auxlearn.data.folders import read_evaluation_split, read_folder
 from auxlearn.kinds.labels import label_name, sort_labels
+from tests.helpers import one_line, write_splits
 
 ROWS = [
     {"text": "a fine day", "label": "good"},
@@ -25,14 +27,10 @@ ROWS = [
 ]
 
 
-def write_jsonl(path: Path, rows: list[dict]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
 def write_table(path: Path, rows: list[dict]) -> None:
     """Write rows in the format of the suffix, with the standard writers."""
     if path.suffix == ".jsonl":
-        write_jsonl(path, rows)
+        write_splits(path.parent, **{path.stem: rows})
     elif path.suffix == ".parquet":
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     else:
@@ -45,11 +43,9 @@ def write_table(path: Path, rows: list[dict]) -> None:
 
 def message(folder: Path) -> str:
     """Return the one line with which reading the folder fails, without the folder's path."""
-    with pytest.raises(DataError) as caught:
+    with one_line(DataError) as caught:
         read_folder(folder)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text.replace(f"{folder}/", "")
+    return str(caught.value).replace(f"{folder}/", "")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
@@ -61,17 +57,13 @@ def test_every_format_gives_the_same_splits(tmp_path, suffix, dev):
     assert dataset.name == tmp_path.name
     assert list(dataset.splits) == ["train", "dev", "test"]
     for name, split in dataset.splits.items():
-        assert split.name == name
-        assert split.texts == ("a fine day", "rain, again", "so-so")
-        assert split.label_names == ("bad", "good")
-        assert split.labels == (1, 0, 1)
-        assert split.text_pairs is None
-        assert split.meta == {}
+        expected = Split(name, ("a fine day", "rain, again", "so-so"), (1, 0, 1), ("bad", "good"))
+        assert split == expected
 
 
 def test_pairs_and_further_columns(tmp_path):
     rows = [{**row, "text_pair": f"pair {i}", "id": i} for i, row in enumerate(ROWS)]
-    write_jsonl(tmp_path / "train.jsonl", rows)
+    write_splits(tmp_path, train=rows)
     train = read_folder(tmp_path).splits["train"]
     assert train.text_pairs == ("pair 0", "pair 1", "pair 2")
     assert train.meta == {"id": ("0", "1", "2")}
@@ -79,10 +71,9 @@ def test_pairs_and_further_columns(tmp_path):
 
 def test_custom_column_names(tmp_path):
     rows = [{"q1": "one", "q2": "two", "y": 1}, {"q1": "three", "q2": "four", "y": 0}]
-    write_jsonl(tmp_path / "train.jsonl", rows)
-    train = read_folder(
-        tmp_path, Columns(text_column="q1", text_pair_column="q2", label_column="y")
-    ).splits["train"]
+    write_splits(tmp_path, train=rows)
+    columns = Columns(text_column="q1", text_pair_column="q2", label_column="y")
+    train = read_folder(tmp_path, columns).splits["train"]
     assert (train.texts, train.text_pairs) == (("one", "three"), ("two", "four"))
     assert (train.labels, train.label_names) == ((1, 0), ("0", "1"))
 
@@ -101,18 +92,19 @@ def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet():
 
 
 def test_class_indices_do_not_depend_on_the_order_of_examples(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", ROWS[::-1])
+    write_splits(tmp_path, train=ROWS[::-1])
     assert read_folder(tmp_path).label_names == ("bad", "good")
 
 
 def test_further_files_are_splits_by_their_name(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", ROWS)
-    write_jsonl(tmp_path / "test_revised.jsonl", ROWS[:1])
-    write_jsonl(tmp_path / "corpus.jsonl", [{"text": "no label here"}])
-    write_jsonl(
-        tmp_path / "other.jsonl", [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    write_splits(
+        tmp_path,
+        train=ROWS,
+        test_revised=ROWS[:1],
+        corpus=[{"text": "no label here"}],
+        other=[{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+        settings=[{"key": "value"}],
     )
-    write_jsonl(tmp_path / "settings.jsonl", [{"key": "value"}])
     dataset = read_folder(tmp_path)
     assert set(dataset.splits) == {"train", "test_revised", "corpus", "other"}
     assert dataset.splits["test_revised"].labels == (1,)
@@ -125,7 +117,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
 
 
 def test_meta_file_adds_meta_columns(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", ROWS)
+    write_splits(tmp_path, train=ROWS)
     (tmp_path / "train_meta.tsv").write_text("line\tkind\n1\ta\n2\tb\n3\tc\n")
     dataset = read_folder(tmp_path)
     assert list(dataset.splits) == ["train"]
@@ -154,12 +146,8 @@ def test_byte_order_marks_are_left_out_however_many(tmp_path, suffix):
 def test_tsv_with_unbalanced_quotation_marks_keeps_every_row(tmp_path):
     rows = ['"open\ta', 'he said "yes"\tb', 'closed"\ta', '"whole"\tb']
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
-    assert read_folder(tmp_path).splits["train"].texts == (
-        '"open',
-        'he said "yes"',
-        'closed"',
-        '"whole"',
-    )
+    texts = ('"open', 'he said "yes"', 'closed"', '"whole"')
+    assert read_folder(tmp_path).splits["train"].texts == texts
 
 
 def test_tsv_of_a_csv_writer_loses_its_quoting(tmp_path):
@@ -184,22 +172,16 @@ def test_parquet_with_a_damaged_text(tmp_path):
 
 
 def test_lists_of_tokens_are_read_as_words_with_tags(tmp_path):
-    write_jsonl(tmp_path / "train.jsonl", [{"tokens": ["a", "b"], "ner_tags": [0]}])
+    write_splits(tmp_path, train=[{"tokens": ["a", "b"], "ner_tags": [0]}])
     assert message(tmp_path) == "train.jsonl:1: 2 words but 1 tags: each word has one"
-
-
-def test_no_folder(tmp_path):
     assert message(tmp_path / "nothing").startswith("there is no folder")
 
 
-def test_evaluation_split_needs_no_train(tmp_path):
-    write_jsonl(tmp_path / "test.jsonl", ROWS)
-    split = read_evaluation_split(tmp_path)
+def test_evaluation_split_needs_no_train_and_may_be_missing(tmp_path):
+    write_splits(tmp_path / "one", test=ROWS)
+    split = read_evaluation_split(tmp_path / "one")
     assert (split.label_names, split.labels) == (("bad", "good"), (1, 0, 1))
-
-
-def test_evaluation_split_that_is_missing(tmp_path):
-    write_jsonl(tmp_path / "validation.jsonl", ROWS)
+    write_splits(tmp_path, validation=ROWS)
     assert len(read_evaluation_split(tmp_path, "dev")) == 3
     with pytest.raises(DataError, match=re.escape("has no split 'test': its splits are dev")):
         read_evaluation_split(tmp_path, "test")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import socket
 import time
+from unittest.mock import Mock
 
 import datasets
 import huggingface_hub
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+from huggingface_hub.errors import HFValidationError
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns
 from auxlearn.data import hub
 from auxlearn.data.hub import load_hub
 from auxlearn.data.memory import read_memory
+from tests.helpers import one_line
 
 PAIRS = Columns(text_column="premise", text_pair_column="hypothesis")
 
@@ -121,10 +124,12 @@ def test_text_labels_keep_the_order_of_the_given_names(serve):
 
 
 def test_numbers_without_names_and_booleans(serve):
-    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [10, 9]})})
-    assert load_hub("some/set").label_names == ("9", "10")
-    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [True, False]})})
-    assert load_hub("some/set").label_names == ("false", "true")
+    for labels, names in (([10, 9], ("9", "10")), ([True, False], ("false", "true"))):
+        serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": labels})})
+        assert load_hub("some/set").label_names == names
+    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [0, 2]})})
+    with pytest.raises(DataError, match="class 2, but only 2 names are known"):
+        load_hub("some/set", label_names=["a", "b"])
 
 
 def test_minus_one_is_hidden_only_where_classes_have_names(serve):
@@ -140,12 +145,6 @@ def test_minus_one_is_hidden_only_where_classes_have_names(serve):
     # Of named classes, it is hidden.
     named = nli(("a", "b", 0), ("c", "d", 2), ("e", "f", -1))
     assert read_memory({"train": named}, PAIRS).splits["train"].texts == ("a", "c")
-
-
-def test_class_without_a_name(serve):
-    serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": [0, 2]})})
-    with pytest.raises(DataError, match="class 2, but only 2 names are known"):
-        load_hub("some/set", label_names=["a", "b"])
 
 
 def test_incomplete_examples_are_left_out_and_counted(serve):
@@ -171,45 +170,35 @@ def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
 @pytest.mark.parametrize(
     ("split_map", "columns", "expected"),
     [
-        (None, Columns(), "split 'train' has no text column 'text': its columns are premise, hypo"),
         (
             None,
-            Columns(text_column="premise", text_pair_column="hypotheses"),
-            "has no text pair column 'hypotheses': its colum",
+            {"text_column": "text"},
+            "split 'train' has no text column 'text': its columns are ",
         ),
-        (
-            None,
-            PAIRS.model_copy(update={"label_column": "gold"}),
-            "has no label column 'gold': its columns",
-        ),
-        ({"train": "trian"}, PAIRS, "there is no split 'trian', did you mean 'train'?"),
-        ({"test": "train"}, PAIRS, "has no usable train split: its splits are train"),
+        (None, {"text_pair_column": "x"}, "has no text pair column 'x': its columns are premise, "),
+        (None, {"label_column": "gold"}, "has no label column 'gold': its columns"),
+        ({"train": "trian"}, {}, "there is no split 'trian', did you mean 'train'?"),
+        ({"test": "train"}, {}, "has no usable train split: its splits are train"),
     ],
 )
 def test_missing_parts(serve, split_map, columns, expected):
     serve({"train": nli(("a", "b", 0), ("c", "d", 2))})
-    with pytest.raises(DataError) as caught:
-        load_hub("some/set", None, split_map, columns)
-    assert expected in str(caught.value)
+    with one_line(DataError, expected):
+        load_hub("some/set", None, split_map, PAIRS.model_copy(update=columns))
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (
-            RuntimeError("Dataset scripts are no longer supported, but found x.py"),
-            "scripts are not",
-        ),
+        (RuntimeError("Dataset scripts are no longer supported"), "scripts are not"),
         (ValueError("Config name is missing.\nPick one of ['a']"), "after a colon: some/set:NAME"),
         (OSError("disk\nfull"), "cannot be read: disk full; or put train.jsonl"),
     ],
 )
 def test_a_data_set_that_cannot_be_read(serve, answer, expected):
     serve(answer)
-    with pytest.raises(DataError) as caught:
+    with one_line(DataError, expected):
         load_hub("some/set")
-    assert expected in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def unreachable(monkeypatch, tmp_path, endpoint: str) -> tuple[str, float]:
@@ -218,15 +207,12 @@ def unreachable(monkeypatch, tmp_path, endpoint: str) -> tuple[str, float]:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", endpoint)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     start = time.monotonic()
-    with pytest.raises(DataError) as caught:
+    parts = ("the hub cannot be reached", "put train.jsonl, dev.jsonl and test.jsonl")
+    with one_line(DataError, *parts) as caught:
         load_hub("some/set")
     seconds = time.monotonic() - start
     assert huggingface_hub.constants.HF_HUB_OFFLINE is False
-    text = str(caught.value)
-    assert "the hub cannot be reached" in text
-    assert "put train.jsonl, dev.jsonl and test.jsonl" in text
-    assert "\n" not in text
-    return text, seconds
+    return str(caught.value), seconds
 
 
 def test_a_hub_that_refuses_fails_in_seconds(monkeypatch, tmp_path):
@@ -269,11 +255,7 @@ def test_the_local_cache_is_used_if_the_hub_cannot_be_reached(serve, monkeypatch
 
 
 def test_a_data_set_that_the_hub_does_not_have(monkeypatch):
-    from huggingface_hub.errors import HFValidationError
-
-    def refuse(self, *args, **kwargs):
-        raise HFValidationError("no such id")
-
+    refuse = Mock(side_effect=HFValidationError("no such id"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
     with pytest.raises(DataError, match="the hub has no data set 'some/set' that may be read"):

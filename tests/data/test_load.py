@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -15,12 +15,11 @@ from auxlearn.core.settings import USUAL, Columns
 from auxlearn.data import hub
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import card_names, dataset_names, load_dataset, load_evaluated
+from tests.helpers import write_splits
 
 
 def write(folder: Path, name: str, texts: list[str]) -> None:
-    folder.mkdir(exist_ok=True)
-    rows = [{"text": text, "label": i % 2} for i, text in enumerate(texts)]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_splits(folder, **{name: [{"text": t, "label": i % 2} for i, t in enumerate(texts)]})
 
 
 def made(name: str, count: int, classes: tuple[str, ...] = ("no", "yes")) -> Split:
@@ -73,12 +72,13 @@ def test_a_single_table_is_read_as_a_frame(tmp_path, suffix, divided):
 def test_a_single_table_with_other_splits_is_refused_by_its_name(tmp_path):
     path = tmp_path / "films.csv"
     path.write_text("text,label,split\na,no,trian\nb,yes,dev\n")
-    with pytest.raises(DataError, match=r"films\.csv: there is no train split, only trian, dev"):
-        load_dataset(path)
-    with pytest.raises(DataError, match=r"films\.csv: there is no split 'test'"):
-        load_evaluated(path, "test")
-    with pytest.raises(DataError, match=r"there is no file 'data/film\.csv'"):
-        load_dataset("data/film.csv")
+    for load, said in (
+        (lambda: load_dataset(path), r"films\.csv: there is no train split, only trian, dev"),
+        (lambda: load_evaluated(path, "test"), r"films\.csv: there is no split 'test'"),
+        (lambda: load_dataset("data/film.csv"), r"there is no file 'data/film\.csv'"),
+    ):
+        with pytest.raises(DataError, match=said):
+            load()
 
 
 def test_a_column_of_labels_that_is_called_split_divides_nothing(tmp_path):
@@ -140,20 +140,14 @@ def test_card_of_a_set_on_the_hub(asked):
     assert dataset.notes[0] == "from the hub"
     assert any("GLUE hides the test labels" in note for note in dataset.notes)
     assert any("held out as dev" in note for note in dataset.notes)
-
-
-def test_columns_override_those_of_the_card(asked):
-    load_dataset("sst2", columns=Columns(text_column="phrase"))
-    assert asked[0][3] == Columns(text_column="phrase")
+    load_dataset("sst2", columns=Columns(text_column="phrase"))  # in place of those of the card
+    assert asked[1][3] == Columns(text_column="phrase")
 
 
 def test_dev_held_out_of_test_does_not_depend_on_the_seed(asked):
     first, second = (load_dataset("imdb", seed=seed) for seed in (0, 1))
-    assert {name: len(split) for name, split in first.splits.items()} == {
-        "train": 100,
-        "test": 90,
-        "dev": 10,
-    }
+    sizes = {name: len(split) for name, split in first.splits.items()}
+    assert sizes == {"train": 100, "test": 90, "dev": 10}
     assert first.fingerprint == second.fingerprint
 
 
@@ -190,10 +184,7 @@ def test_hub_id(asked, spec, hub_id, config, name):
 
 
 def test_hub_error_mentions_the_missing_folder(monkeypatch):
-    def load_hub(*args, **kwargs):
-        raise DataError("the hub has none")
-
-    monkeypatch.setattr(hub, "load_hub", load_hub)
+    monkeypatch.setattr(hub, "load_hub", Mock(side_effect=DataError("the hub has none")))
     with pytest.raises(DataError, match=r"^there is no folder 'data/mine', and .*the hub has none"):
         load_dataset("data/mine")
 

@@ -14,8 +14,10 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.load import card_names, find_card, load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, with_labels_of
 from auxlearn.kinds.choose import kind_of
+from tests.helpers import one_line
 
 NLI = ("entailment", "neutral", "contradiction")
+HANS = ("entailment", "non-entailment")
 TO_HANS = {"neutral": "non-entailment", "contradiction": "non-entailment"}
 
 
@@ -32,20 +34,16 @@ def write(folder: Path, **splits) -> Path:
 
 
 def test_labels_of_the_same_name_need_no_map():
-    found = map_labels(("negative", "positive"), ("Positive", "Negative"), None, "set")
-    assert found.label_names == ("negative", "positive")
-    assert found.labels == (1, 0)
-    assert found.targets == (0, 1)
-
-
-def test_a_set_with_fewer_classes_is_scored_in_the_models_classes():
-    found = map_labels(NLI, ("neutral", "entailment"), None, "set")
-    assert (found.label_names, found.labels) == (NLI, (1, 0))
+    classes = ("negative", "positive")
+    found = map_labels(classes, ("Positive", "Negative"), None, "set")
+    assert (found.label_names, found.labels, found.targets) == (classes, (1, 0), (0, 1))
+    fewer = map_labels(NLI, ("neutral", "entailment"), None, "set")
+    assert (fewer.label_names, fewer.labels) == (NLI, (1, 0))
 
 
 def test_several_classes_may_map_to_one_label():
-    found = map_labels(NLI, ("entailment", "non-entailment"), TO_HANS, "hans")
-    assert found.label_names == ("entailment", "non-entailment")
+    found = map_labels(NLI, HANS, TO_HANS, "hans")
+    assert found.label_names == HANS
     assert found.targets == (0, 1, 1)
     assert found.labels == (0, 1)
 
@@ -60,7 +58,7 @@ def test_two_spellings_of_a_label_are_one_label_of_an_example():
 @pytest.mark.parametrize(
     ("model", "found", "given", "fault"),
     [
-        (NLI, ("entailment", "non-entailment"), None, "no counterpart for neutral, contradiction"),
+        (NLI, HANS, None, "no counterpart for neutral, contradiction"),
         (("a", "b"), ("x", "y"), None, "no counterpart for a, b"),
         (("a", "b"), ("a", "b", "c"), {"a": "a"}, "no counterpart for c"),
         (("a", "b"), ("a", "b"), {"z": "a"}, "the map names z, which the model does not know"),
@@ -69,13 +67,9 @@ def test_two_spellings_of_a_label_are_one_label_of_an_example():
     ],
 )
 def test_unmatched_labels_give_one_line_with_both_label_sets(model, found, given, fault):
-    with pytest.raises(DataError) as caught:
+    said = f"'hans' has the labels {', '.join(found)}, the model knows {', '.join(model)}: {fault}"
+    with one_line(DataError, said):
         map_labels(model, found, given, "hans")
-    message = str(caught.value)
-    assert message.startswith(
-        f"'hans' has the labels {', '.join(found)}, the model knows {', '.join(model)}: {fault}"
-    )
-    assert "\n" not in message
 
 
 def test_a_map_of_all_classes_to_one_label_is_refused():
@@ -84,10 +78,7 @@ def test_a_map_of_all_classes_to_one_label_is_refused():
 
 
 def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
-    rows = [
-        ("a b", "entailment", {"heuristic": "x"}),
-        ("c d", "non-entailment", {"heuristic": "y"}),
-    ]
+    rows = [("a b", HANS[0], {"heuristic": "x"}), ("c d", HANS[1], {"heuristic": "y"})]
     folder = write(tmp_path / "hans", test=rows)
     ood = load_ood_set(OODSource.model_validate(str(folder)), "mnli", NLI)
     assert ood.source.name == "hans"
@@ -183,22 +174,19 @@ def test_an_unavailable_set_of_the_card_is_skipped_with_a_note(tmp_path):
     assert load_ood_sets([], str(folder), dataset) == ([], [])
 
 
-def test_an_unavailable_set_of_the_configuration_is_an_error(tmp_path):
-    folder = write(
-        tmp_path / "own", train=[("a", "n"), ("b", "p")], dev=[("c", "n")], test=[("d", "p")]
-    )
-    with pytest.raises(DataError, match="nowhere"):
-        load_ood_sets(
-            [OODSource(dataset="./nowhere", name="x")], str(folder), load_dataset(str(folder))
-        )
-
-
-def test_a_set_with_the_name_of_a_split_is_refused(tmp_path):
+def test_a_set_that_is_unavailable_or_has_the_name_of_a_split_is_an_error(tmp_path):
     rows = [("a", "n"), ("b", "p")]
     folder = write(tmp_path / "own", train=rows, dev=rows, test=rows, extra=rows)
-    given = [OODSource(dataset=str(folder), name="extra")]
-    with pytest.raises(DataError, match="data set 'own' has a split 'extra': give the out-of-dis"):
-        load_ood_sets(given, str(folder), load_dataset(str(folder)))
+    dataset = load_dataset(str(folder))
+    for given, said in (
+        (OODSource(dataset="./nowhere", name="x"), "nowhere"),
+        (
+            OODSource(dataset=str(folder), name="extra"),
+            "'own' has a split 'extra': give the out-of",
+        ),
+    ):
+        with pytest.raises(DataError, match=said):
+            load_ood_sets([given], str(folder), dataset)
 
 
 def test_cards_of_partners_are_complete():

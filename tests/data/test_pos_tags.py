@@ -3,21 +3,14 @@
 import sys
 from types import SimpleNamespace
 
-from auxlearn.data.pos_tags import DESCRIPTIONS, find_tagger, words_of
+from auxlearn.data.pos_tags import DESCRIPTIONS, TAGGERS, find_tagger, words_of
 
 
-def without(monkeypatch, *names):
-    for name in names:
+def test_without_a_tagger_installed_there_is_none_and_nltk_is_used_where_it_is(monkeypatch):
+    for name in ("spacy", "nltk", "textblob", "textblob.en"):
         monkeypatch.setitem(sys.modules, name, None)
-
-
-def test_without_a_tagger_installed_there_is_none(monkeypatch):
-    without(monkeypatch, "spacy", "nltk", "textblob", "textblob.en")
     assert find_tagger() is None
-
-
-def test_nltk_is_used_where_it_is_installed(monkeypatch):
-    without(monkeypatch, "spacy")
+    # NLTK is used where it is installed.
     fake = SimpleNamespace(pos_tag=lambda words: [(word, "NNS") for word in words])
     monkeypatch.setitem(sys.modules, "nltk", fake)
     tagger, name = find_tagger()
@@ -25,11 +18,9 @@ def test_nltk_is_used_where_it_is_installed(monkeypatch):
 
 
 def test_the_pattern_tagger_needs_no_download(monkeypatch):
-    import auxlearn.data.pos_tags as taggers
-
     # nltk, which TextBlob imports, has no tagger data here, whatever the machine has.
     for other in ("spaCy en_core_web_sm", "NLTK"):
-        monkeypatch.delitem(taggers.TAGGERS, other)
+        monkeypatch.delitem(TAGGERS, other)
     tagger, name = find_tagger()
     words = ["The", "quick", "dogs", "were", "barking", "loudly", "."]
     assert name == "TextBlob's pattern tagger"

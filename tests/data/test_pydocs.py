@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -11,11 +12,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import scipy
 
 from auxlearn.core.errors import DataError, UserError
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.pydocs import build as pydocs, docstrings
 from auxlearn.data.pydocs.build import LABELS, load_pydocs, neutral
+from tests.helpers import one_line
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def everything(dataset: TextDataset) -> dict[str, tuple[str, ...]]:
     return {name: split.texts for name, split in {**dataset.splits, **dataset.ood}.items()}
 
 
-def test_sizes_and_balance(dataset: TextDataset) -> None:
+def test_sizes_balance_and_length_of_texts(dataset: TextDataset) -> None:
     sizes = {"train": 200, "dev": 60, "test": 120, "pydocs_notes": 120}
     assert dataset.label_names == LABELS
     assert set(everything(dataset)) == set(sizes)
@@ -41,13 +44,9 @@ def test_sizes_and_balance(dataset: TextDataset) -> None:
         assert split.labels is not None
         assert Counter(split.labels) == dict.fromkeys(range(5), size)
         assert len(set(split.labels[:50])) == 5, "rows are in the order of their labels"
-
-
-def test_length_of_texts(dataset: TextDataset) -> None:
     lengths = [len(text.split()) for texts in everything(dataset).values() for text in texts]
     assert len(lengths) == 2500
-    assert min(lengths) >= 8
-    assert max(lengths) <= 60
+    assert 8 <= min(lengths) <= max(lengths) <= 60
 
 
 def test_no_duplicates_or_near_duplicates(dataset: TextDataset) -> None:
@@ -180,14 +179,13 @@ def test_too_few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pydocs, "LABELS", (*LABELS, "no_such_library"))
-    with pytest.raises(DataError, match="pip install no_such_library") as caught:
+    with one_line(DataError, "pip install no_such_library"):
         load_pydocs(0)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match="'no_such_package' is not installed"):
+        docstrings.package_folder("no_such_package")
 
 
 def test_notes_name_the_versions(dataset: TextDataset) -> None:
-    import scipy
-
     assert f"scipy {scipy.__version__}" in dataset.notes[0]
     assert "scikit-learn" in dataset.notes[0]
 
@@ -316,14 +314,7 @@ def test_prose_of_numpydoc_and_google_docstrings(package: Path) -> None:
     assert list(docstrings.readable(other.text)) == []  # a template that nobody filled in
 
 
-def test_unknown_package() -> None:
-    with pytest.raises(DataError, match="'no_such_package' is not installed"):
-        docstrings.package_folder("no_such_package")
-
-
 def test_near_copies_equal_those_of_all_pairs() -> None:
-    import random
-
     draw = random.Random(5)
     texts = [" ".join(draw.choices("abcdefghij", k=draw.randint(1, 9))) for _ in range(400)]
     kept: list[int] = []

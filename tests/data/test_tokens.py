@@ -11,7 +11,7 @@ from auxlearn.core.settings import Windowing
 from auxlearn.data import tokens
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import HEAD, Tokenization, TokenizedTexts
-from tests.helpers import FAMILIES, HARD_TEXTS, LINES, byte_level, wordpiece
+from tests.helpers import FAMILIES, HARD_TEXTS, LINES
 
 BOTH_ENDS = Windowing(text_window="head+tail")
 
@@ -32,6 +32,7 @@ def pieces(tokenizer, arrays, text=0):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_arrays_agree_with_the_tokenizer(load, family):
     tokenizer = load(family)
+    assert tokenizer.is_fast
     texts = [*HARD_TEXTS, "", *LINES[:5]]
     arrays = Tokenization(tokenizer, 128).arrays(texts)
     assert arrays["input_ids"].dtype == arrays["words"].dtype == torch.int32
@@ -82,9 +83,8 @@ def test_a_special_token_is_never_maskable(load, family):
 def test_unknown_words_are_kept_and_not_maskable(load):
     tokenizer = load("bert")
     arrays = Tokenization(tokenizer, 128).arrays(["the tagger 日 is used."])
-    assert pieces(tokenizer, arrays) == (
-        ["[CLS]", "the", "tagger", "[UNK]", "is", "used", ".", "[SEP]"]
-    )
+    kept = ["[CLS]", "the", "tagger", "[UNK]", "is", "used", ".", "[SEP]"]
+    assert pieces(tokenizer, arrays) == kept
     assert arrays["maskable"].int().tolist() == [0, 1, 1, 0, 1, 1, 1, 0]
     assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, 4, 5, -1]
 
@@ -110,28 +110,21 @@ def test_the_second_text_continues_the_word_indices(load, family):
         sides = encoded.sequence_ids()
         first = [w for w, s in zip(words, sides, strict=True) if s == 0]
         second = [w for w, s in zip(words, sides, strict=True) if s == 1]
-        assert [w for w, s in zip(words, sides, strict=True) if s is None] == [-1] * (
-            sides.count(None)
-        )
+        assert {w for w, s in zip(words, sides, strict=True) if s is None} == {-1}
         assert first[0] == 0
         assert second[0] == first[-1] + 1
         assert first + second == sorted(first + second)
         assert set(first + second) == set(range(second[-1] + 1))
 
 
-def test_long_texts_are_truncated(load):
+def test_long_texts_are_truncated_and_the_longer_one_of_a_pair(load):
     tokenizer = load("bert")
     arrays = Tokenization(tokenizer, 12).arrays([" ".join(LINES[:4]), "the"])
     assert arrays["offsets"].tolist() == [0, 12, 15]
     assert pieces(tokenizer, arrays)[-1] == "[SEP]"
-
-
-def test_the_longer_text_of_a_pair_is_truncated(load):
-    tokenizer = load("bert")
     arrays = Tokenization(tokenizer, 9).arrays(["the the the the the the the"], ["parser tagger"])
-    assert pieces(tokenizer, arrays) == (
-        ["[CLS]", "the", "the", "the", "the", "[SEP]", "parser", "tagger", "[SEP]"]
-    )
+    kept = ["[CLS]", "the", "the", "the", "the", "[SEP]", "parser", "tagger", "[SEP]"]
+    assert pieces(tokenizer, arrays) == kept
     assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, -1, 4, 5, -1]
     assert arrays["token_type_ids"].tolist() == [0] * 6 + [1] * 3
 
@@ -154,26 +147,20 @@ def split(texts, labels=None):
     return Split("train", tuple(texts), labels, ("a", "b"))
 
 
-def fail(*_):
-    raise AssertionError("tokenised again")
-
-
 def test_a_split_is_tokenised_once(load, tmp_path, monkeypatch):
     cache = TensorCache(tmp_path)
     splits = [split(LINES[:4], (0, 1, 0, 1)), split(LINES[4:8])]
     first = [Tokenization(load("bert"), 32).tokenize_split(part, cache) for part in splits]
     assert first[0].labels.tolist() == [0, 1, 0, 1]
     assert first[1].labels is None
-    monkeypatch.setattr("auxlearn.data.tokens.Tokenization.arrays", fail)
+    monkeypatch.setattr("auxlearn.data.tokens.Tokenization.arrays", None)  # not called again
     # In any order, from a tokenizer that has been used for something else meanwhile.
     tokenizer = load("bert")
     tokenizer(["the"], truncation=True, max_length=7)
     again = [Tokenization(tokenizer, 32).tokenize_split(part, cache) for part in reversed(splits)]
     for one, other in zip(first, reversed(again), strict=True):
-        assert torch.equal(one.input_ids, other.input_ids)
-        assert torch.equal(one.words, other.words)
-        assert torch.equal(one.maskable, other.maskable)
-        assert torch.equal(one.offsets, other.offsets)
+        for name in ("input_ids", "words", "maskable", "offsets"):
+            assert torch.equal(getattr(one, name), getattr(other, name))
 
 
 def test_the_cache_key_covers_texts_tokenizer_and_length(load, tmp_path):
@@ -199,20 +186,13 @@ def test_the_cache_key_covers_texts_tokenizer_and_length(load, tmp_path):
     assert len(list(tmp_path.glob("*.safetensors"))) == 5
 
 
-def test_tokenizers_in_use_are_fast():
-    assert wordpiece().is_fast
-    assert byte_level().is_fast
-
-
 def test_texts_are_tokenised_in_chunks(load, monkeypatch):
     tokenizer = load("bert")
-    whole = tokens.Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
+    whole = Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
     monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
     assert len(HARD_TEXTS) % 3  # the last part is a smaller one
-    parts = tokens.Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
-    assert {*whole} == {*parts}
-    assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    assert all(whole[name].dtype == parts[name].dtype for name in whole)
+    parts = Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
+    torch.testing.assert_close(parts, whole, rtol=0, atol=0)
 
 
 def test_progress_is_shown_over_many_texts_alone(load, tmp_path, monkeypatch):
