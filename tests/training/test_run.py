@@ -7,17 +7,12 @@ import subprocess
 import sys
 import time
 from itertools import count
-from pathlib import Path
 
 import pytest
 import torch
 
 from auxlearn import train
-from auxlearn.core.errors import (
-    ConfigError,
-    Interrupted,
-    TrainingDiverged,
-)
+from auxlearn.core.errors import ConfigError, Interrupted, TrainingDiverged
 from auxlearn.results.record import BestCheckpoint, RunResults
 from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
@@ -167,34 +162,71 @@ def test_validation_batches_of_meta_have_half_the_training_batch_size(
     assert {len(batch) for batch in batches} == {expected}
 
 
-def test_patience_ends_a_run_and_the_best_checkpoint_is_exported(config, monkeypatch):
-    helpers.fake_dev_accuracies(monkeypatch, 0.2, 0.9, 0.5, 0.4, 0.3)
-    results = train(config(patience=2, epochs=3, min_epochs=0, **PLAIN))
-    assert results.best == BestCheckpoint(8, 8 / 6, "accuracy", 0.9)
-    assert results.stopped == "patience"
-    assert results.steps == 16
+EPOCHS = {"eval_steps": 6, "min_epochs": 0}
+#: Two further epochs on the primary task alone, after one of six steps.
+FINAL = {"epochs": 1, "final_epochs": 2, "final_learning_rate": 1e-3, "aux": ["l3mask"]}
+#: Dev accuracies, settings; the step and accuracy of the best checkpoint, the number of steps, and
+#: why the run, and its primary-only phase, ended. A third of dev is of the majority class of train.
+ENDINGS = {
+    "patience": (
+        (0.2, 0.9, 0.5, 0.4, 0.3),
+        {"patience": 2, "epochs": 3, "min_epochs": 0},
+        (8, 0.9, 16, "patience", None),
+    ),
+    "patience waits for the metric to leave the majority baseline": (
+        (1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4),
+        {"patience": 2, "epochs": 10, **EPOCHS},
+        (30, 0.5, 7 * 6, "patience", None),
+    ),
+    "a run that never leaves it uses all epochs": (
+        [1 / 3] * 5,
+        {"patience": 2, "epochs": 5, **EPOCHS},
+        (6, 1 / 3, 30, "epochs", None),
+    ),
+    "the evaluations after epochs 4 and 5 are the first two that count": (
+        (0.9, *[0.5] * 9),
+        {"patience": 2, "epochs": 10, **EPOCHS, "min_epochs": 4},
+        (6, 0.9, 5 * 6, "patience", None),
+    ),
+    "no step is left as patience runs out": (
+        (0.9, 0.6, 0.5),
+        {"patience": 2, "min_epochs": 0},
+        (4, 0.9, 12, "epochs", None),
+    ),
+    "steps are left as patience runs out": (
+        (0.9, 0.6, 0.5),
+        {"patience": 2, "min_epochs": 0, "epochs": 3},
+        (4, 0.9, 12, "patience", None),
+    ),
+    "the earlier of two ties": ((0.2, 0.6, 0.6), {}, (8, 0.6, 12, "epochs", None)),
+    "the later of two ties": ((0.2, 0.6, 0.6), {"ties": "later"}, (12, 0.6, 12, "epochs", None)),
+    "a phase without an improvement": (
+        (0.2, 0.6, 0.5, 0.4, 0.3, 0.1),
+        {**FINAL, "final_patience": 2},
+        (6, 0.6, 12, "epochs", "patience"),
+    ),
+    "later ties do not keep a phase without an improvement": (
+        (0.2, 0.6, 0.6, 0.6, 0.6, 0.6),
+        {**FINAL, "ties": "later"},
+        (6, 0.6, 16, "epochs", "patience"),
+    ),
+    "later ties of a phase with an improvement": (
+        (0.2, 0.6, 0.7, 0.7, 0.6, 0.5),
+        {**FINAL, "ties": "later"},
+        (12, 0.7, 18, "epochs", "epochs"),
+    ),
+}
 
 
-def test_patience_waits_for_the_dev_metric_to_leave_the_majority_baseline(config, monkeypatch):
-    # A third of the dev examples belong to the majority class of train.
-    helpers.fake_dev_accuracies(monkeypatch, 1 / 3, 1 / 3, 1 / 3, 0.2, 0.5, 0.4, 0.4)
-    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=0, **PLAIN))
-    assert results.best.value == 0.5
-    assert results.stopped == "patience"
-    assert results.steps == 7 * 6
-
-
-def test_a_run_that_never_leaves_the_majority_baseline_uses_all_epochs(config, monkeypatch):
-    helpers.fake_dev_accuracies(monkeypatch, *[1 / 3] * 5)
-    results = train(config(patience=2, epochs=5, eval_steps=6, min_epochs=0, **PLAIN))
-    assert (results.steps, results.stopped) == (30, "epochs")
-
-
-def test_early_stopping_does_not_count_within_the_first_epochs(config, monkeypatch):
-    helpers.fake_dev_accuracies(monkeypatch, 0.9, *[0.5] * 9)
-    results = train(config(patience=2, epochs=10, eval_steps=6, min_epochs=4, **PLAIN))
-    # The evaluations after epochs 4 and 5 are the first two that count.
-    assert (results.steps, results.stopped) == (5 * 6, "patience")
+@pytest.mark.parametrize("name", ENDINGS)
+def test_which_checkpoint_is_kept_and_why_a_run_ends(config, monkeypatch, name):
+    accuracies, settings, (step, value, steps, *ended) = ENDINGS[name]
+    helpers.fake_dev_accuracies(monkeypatch, *accuracies)
+    results = train(config(**PLAIN | settings))
+    assert results.best == BestCheckpoint(step, step / 6, "accuracy", value)
+    assert results.steps == steps
+    assert [results.stopped, results.final_stopped] == ended
+    assert RunResults.load(results.folder) == results
 
 
 def test_a_degenerate_run_is_reported(config, dataset, tmp_path):
@@ -207,8 +239,8 @@ def test_a_degenerate_run_is_reported(config, dataset, tmp_path):
     assert results.degenerate == "background"
     (warning,) = results.warnings()
     assert "predicts 'background' for every dev example" in warning
-    assert warning in (Path(results.config["output"]) / "model" / "README.md").read_text()
-    assert RunResults.load(Path(results.config["output"])).warnings() == [warning]
+    assert warning in (results.folder / "model" / "README.md").read_text()
+    assert RunResults.load(results.folder).warnings() == [warning]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
