@@ -1,20 +1,26 @@
-"""Readers of labels of every kind: files, datasets, DataFrames; bad labels in one line."""
+"""Readers of labels of every kind, labels that stand for others, and bad ones in one line."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import datasets
 import pandas as pd
 import pytest
 
-from auxlearn import load_dataset
-from auxlearn.core.errors import UserError
-from auxlearn.core.settings import Columns
+from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.errors import ConfigError, DataError, UserError
+from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.audit import audit
+from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import save_folder
+from auxlearn.data.ood import map_labels
+from auxlearn.data.run_data import load_run_data, with_known_labels
 from auxlearn.data.splits import hold_out, take_fold
-from tests.helpers import one_line, write_splits
+from tests.cli.helpers import call, error
+from tests.helpers import one_line, read_lines, write_splits
 
 ROWS = {
     "multi_label": [
@@ -33,17 +39,19 @@ ENCODED = {
 }
 
 
+SPLITS = ("train", "dev", "test")
+
+
 def folder_of(tmp_path, rows, suffix=".jsonl"):
     folder = tmp_path / "data"
     if suffix == ".jsonl":
-        return write_splits(folder, train=rows, dev=rows, test=rows)
+        return write_splits(folder, **dict.fromkeys(SPLITS, rows))
     folder.mkdir(exist_ok=True, parents=True)
-    for name in ("train", "dev", "test"):
-        path = folder / f"{name}{suffix}"
+    for name in SPLITS:
         if suffix == ".parquet":
-            pd.DataFrame(rows).to_parquet(path)
+            pd.DataFrame(rows).to_parquet(folder / f"{name}.parquet")
         else:
-            pd.DataFrame(rows).to_csv(path, index=False)
+            pd.DataFrame(rows).to_csv(folder / f"{name}.csv", index=False)
     return folder
 
 
@@ -61,24 +69,16 @@ def test_every_source_gives_the_same_data(name, tmp_path):
     rows = ROWS[name]
     data = load_dataset(folder_of(tmp_path, rows))
     check(data, name)
-    fingerprint = data.fingerprint
-    sources = [
-        dict.fromkeys(("train", "dev", "test"), rows),
-        {split: pd.DataFrame(rows) for split in ("train", "dev", "test")},
-        datasets.DatasetDict(
-            {split: datasets.Dataset.from_list(rows) for split in ("train", "dev", "test")}
-        ),
-        data,
-    ]
-    for source in sources:
+    save_folder(data, tmp_path / "saved")
+    forms = (rows, pd.DataFrame(rows), datasets.Dataset.from_list(rows))
+    *given, hub = (dict.fromkeys(SPLITS, form) for form in forms)
+    for source in (*given, datasets.DatasetDict(hub), data, tmp_path / "saved"):
         found = load_dataset(source)
         check(found, name)
-        assert found.fingerprint == fingerprint
-    save_folder(data, tmp_path / "saved")
-    assert load_dataset(tmp_path / "saved").fingerprint == fingerprint
+        assert found.fingerprint == data.fingerprint
     for path in (tmp_path / "data").iterdir():
         path.unlink()
-    assert load_dataset(folder_of(tmp_path, rows, ".parquet")).fingerprint == fingerprint
+    assert load_dataset(folder_of(tmp_path, rows, ".parquet")).fingerprint == data.fingerprint
 
 
 def test_cells_of_csv_join_labels_words_and_tags(tmp_path):
@@ -104,27 +104,18 @@ def test_cells_of_csv_join_labels_words_and_tags(tmp_path):
 
 @pytest.mark.parametrize("form", [list, pd.DataFrame, datasets.Dataset.from_list])
 def test_where_texts_stand_beside_their_words_tags_are_of_the_words(form):
-    tags = ROWS["token_classification"]
-    beside = [{"text": "Ann, of Rome, twice", **row} for row in tags]
-    data = {name: form(beside) for name in ("train", "dev", "test")}
-    check(load_dataset(data), "token_classification")
+    def load(rows, **columns):
+        return load_dataset(dict.fromkeys(SPLITS, form(rows)), columns=Columns(**columns))
+
+    beside = [{"text": "Ann, of Rome, twice", **row} for row in ROWS["token_classification"]]
+    check(load(beside), "token_classification")
     named = [{"text": row["text"], "tokens": row["tokens"], "upos": row["tags"]} for row in beside]
-    check(
-        load_dataset(
-            {"train": form(named), "dev": form(named)}, columns=Columns(label_column="upos")
-        ),
-        "token_classification",
-    )
-    trees = [
-        {"text": "Ann, of", "tokens": ["Ann", "of"], "head": [0, 1], "deprel": ["root", "case"]}
-    ] * 12
-    parsed = load_dataset({"train": form(trees), "dev": form(trees)})
+    check(load(named, label_column="upos"), "token_classification")
+    tree = {"text": "Ann, of", "tokens": ["Ann", "of"], "head": [0, 1], "deprel": ["root", "case"]}
+    parsed = load([tree] * 12)
     assert parsed.kind.name == "dependency"
     assert set(parsed.splits["train"].texts) == {"Ann of"}
-    chosen = load_dataset(
-        {"train": form(trees), "dev": form(trees)},
-        columns=Columns(text_column="text", kind="dependency"),
-    )
+    chosen = load([tree] * 12, text_column="text", kind="dependency")
     assert set(chosen.splits["train"].texts) == {"Ann, of"}
 
 
@@ -137,26 +128,21 @@ def test_a_label_beside_texts_and_their_words_is_of_the_text():
 
 
 def test_features_of_datasets_name_the_classes():
-    tags = ["O", "B-X", "I-X", "never"]
-    features = datasets.Features(
-        {
-            "tokens": datasets.Sequence(datasets.Value("string")),
-            "ner_tags": datasets.Sequence(datasets.ClassLabel(names=tags)),
-        }
-    )
+    text = datasets.Value("string")
+
+    def load(rows, names, **features):
+        kind = datasets.Sequence(datasets.ClassLabel(names=names))
+        given = datasets.Features({name: one or kind for name, one in features.items()})
+        return load_dataset({"train": datasets.Dataset.from_dict(rows, features=given)})
+
     words = [[f"{letter}{number}", "b"] for number in range(5) for letter in "ac"]
     rows = {"tokens": words, "ner_tags": [[0, 1], [1, 2]] * 5}
-    found = load_dataset({"train": datasets.Dataset.from_dict(rows, features=features)})
+    tags = ["O", "B-X", "I-X", "never"]
+    found = load(rows, tags, tokens=datasets.Sequence(text), ner_tags=None)
     assert found.label_names == ("B-X", "I-X", "O")
     assert found.splits["train"].kind.name == "token_classification"
-    several = datasets.Features(
-        {
-            "text": datasets.Value("string"),
-            "label": datasets.Sequence(datasets.ClassLabel(names=["x", "y"])),
-        }
-    )
     rows = {"text": [f"t{number}" for number in range(10)], "label": [[0], [0, 1]] * 5}
-    found = load_dataset({"train": datasets.Dataset.from_dict(rows, features=several)})
+    found = load(rows, ["x", "y"], text=text, label=None)
     assert (found.kind.name, found.label_names) == ("multi_label", ("x", "y"))
 
 
@@ -209,69 +195,65 @@ def tokens(words, tags):
     return {"tokens": words, "tags": tags}
 
 
-GOOD = tokens(["a", "b"], ["B-X", "O"])
+#: A good row of each kind, before a bad one.
+GOOD = {
+    "regression": {"text": "a", "label": 1.5},
+    "multi_label": {"text": "a", "label": ["x", "y"]},
+    None: tokens(["a", "b"], ["B-X", "O"]),
+}
+#: Kind, label or row, and what is said of it.
 BAD = {
-    "not finite": ("regression", [("a", 1.5), ("b", float("inf"))], "finite"),
-    "NaN": ("regression", [("a", 1.5), ("b", "nan")], "finite"),
-    "no number": ("regression", [("a", 1.5), ("b", "much")], "a number to predict is needed"),
-    "true": ("regression", [("a", 1.5), ("b", True)], "a number to predict is needed"),
-    "missing number": ("regression", [("a", 1.5), ("b", None)], "missing number"),
-    "too large": ("regression", [("a", 1.5), ("b", 1e12)], "at most 1e+09"),
-    "all the same": ("regression", [("a", 1.5), ("b", 1.5)], "nothing to learn"),
-    "no label at all": ("multi_label", [("a", []), ("b", [])], "nothing to learn"),
-    "missing list": ("multi_label", [("a", ["x"]), ("b", None)], "write an empty list"),
-    "a label twice": ("multi_label", [("a", ["x", "y"]), ("b", ["x", "x"])], "'x' twice"),
-    "a number for a list": ("multi_label", [("a", ["x", "y"]), ("b", 3)], "a list of labels"),
-    "an empty label": ("multi_label", [("a", ["x", "y"]), ("b", [""])], "missing label"),
-    "tags that do not align": (None, [GOOD, tokens(["a"], ["O", "O"])], "1 words but 2 tags"),
-    "no words": (None, [GOOD, tokens([], [])], "empty text"),
-    "an empty word": (None, [GOOD, tokens(["a", " "], ["O", "O"])], "has an empty word"),
+    "not finite": ("regression", float("inf"), "finite"),
+    "NaN": ("regression", "nan", "finite"),
+    "minus infinity as text": ("regression", "-inf", "finite"),
+    "beyond double precision": ("regression", "1e999", "finite"),
+    "no number": ("regression", "much", "a number to predict is needed"),
+    "true": ("regression", True, "a number to predict is needed"),
+    "a list for a number": ("regression", [2.5], "a number to predict is"),
+    "missing number": ("regression", None, "missing number"),
+    "too large": ("regression", 1e12, "at most 1e+09"),
+    "all the same": ("regression", 1.5, "nothing to learn"),
+    "no label at all": ("multi_label", [], "nothing to learn"),
+    "missing list": ("multi_label", None, "write an empty list"),
+    "a label twice": ("multi_label", ["x", "x"], "'x' twice"),
+    "a number for a list": ("multi_label", 3, "a list of labels"),
+    "an empty label": ("multi_label", [""], "missing label"),
+    "null in a list": ("multi_label", ["x", None], "missing label"),
+    "a list in a list": ("multi_label", [["x"]], "an example has one"),
+    "a fraction in a list": ("multi_label", ["x", 0.5], "a label is"),
+    "tags that do not align": (None, tokens(["a"], ["O", "O"]), "1 words but 2 tags"),
+    "words without tags": (None, tokens(["a"], []), "1 words but 0 tags"),
+    "no words": (None, tokens([], []), "empty text"),
+    "an empty word": (None, tokens(["a", " "], ["O", "O"]), "has an empty word"),
     "a span that begins with I-": (
         None,
-        [GOOD, tokens(["a", "b"], ["O", "I-X"])],
+        tokens(["a", "b"], ["O", "I-X"]),
         "word 2 has the tag I-X after O: a span begins with B-",
     ),
-    "a span of another type": (
-        None,
-        [GOOD, tokens(["a", "b"], ["B-Y", "I-X"])],
-        "word 2 has the tag I-X after B-Y",
-    ),
-    "BIOES": (None, [GOOD, tokens(["a", "b"], ["S-X", "O"])], "has BIOES tags"),
-    "minus infinity as text": ("regression", [("a", 1.5), ("b", "-inf")], "finite"),
-    "beyond double precision": ("regression", [("a", 1.5), ("b", "1e999")], "finite"),
-    "a list for a number": ("regression", [("a", 1.5), ("b", [2.5])], "a number to predict is"),
-    "null in a list": ("multi_label", [("a", ["x", "y"]), ("b", ["x", None])], "missing label"),
-    "a list in a list": ("multi_label", [("a", ["x", "y"]), ("b", [["x"]])], "an example has one"),
-    "a fraction in a list": ("multi_label", [("a", ["x", "y"]), ("b", ["x", 0.5])], "a label is"),
-    "I- at the first word": (
-        None,
-        [GOOD, tokens(["a"], ["I-X"])],
-        "word 1 has the tag I-X after O",
-    ),
-    "a null tag": (None, [GOOD, tokens(["a", "b"], ["O", None])], "missing label"),
-    "an empty tag": (None, [GOOD, tokens(["a", "b"], ["O", ""])], "missing label"),
-    "words without tags": (None, [GOOD, tokens(["a"], [])], "1 words but 0 tags"),
-    "null for tags": ("token_classification", [GOOD, tokens(["a"], None)], "a list of tags"),
-    "null for words": (None, [GOOD, tokens(None, ["O"])], "empty text"),
-    "a word that is no text": (
-        "token_classification",
-        [GOOD, tokens(["a", 3], ["O", "O"])],
-        "words",
-    ),
-    "no tags": ("token_classification", [GOOD, tokens(["a"], 3)], "needs a list of tags"),
-    "no list of words": ("token_classification", [GOOD, tokens(7, ["O"])], "a list of words"),
+    "a span of another type": (None, tokens(["a", "b"], ["B-Y", "I-X"]), "tag I-X after B-Y"),
+    "I- at the first word": (None, tokens(["a"], ["I-X"]), "word 1 has the tag I-X after O"),
+    "BIOES": (None, tokens(["a", "b"], ["S-X", "O"]), "has BIOES tags"),
+    "a null tag": (None, tokens(["a", "b"], ["O", None]), "missing label"),
+    "an empty tag": (None, tokens(["a", "b"], ["O", ""]), "missing label"),
+    "null for words": (None, tokens(None, ["O"]), "empty text"),
+    "null for tags": ("token_classification", tokens(["a"], None), "a list of tags"),
+    "a word that is no text": ("token_classification", tokens(["a", 3], ["O", "O"]), "words"),
+    "no tags": ("token_classification", tokens(["a"], 3), "needs a list of tags"),
+    "no list of words": ("token_classification", tokens(7, ["O"]), "a list of words"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_label_gives_one_line(case, tmp_path):
-    kind, rows, expected = BAD[case]
-    rows = [row if isinstance(row, dict) else {"text": row[0], "label": row[1]} for row in rows]
-    folder = folder_of(tmp_path, rows)
-    columns = Columns(kind=kind)
-    place = "" if "nothing to learn" in expected or case == "BIOES" else "train.jsonl:2"
+    kind, label, expected = BAD[case]
+    bad = label if isinstance(label, dict) else {"text": "b", "label": label}
+    first = GOOD.get(kind, GOOD[None])
+    if expected == "nothing to learn":
+        first = bad | {"text": "a"}
+    folder = folder_of(tmp_path, [first, bad])
+    place = "" if expected == "nothing to learn" or case == "BIOES" else "train.jsonl:2"
     with one_line(UserError, expected, place):
-        load_dataset(folder, columns=columns)
+        load_dataset(folder, columns=Columns(kind=kind))
 
 
 def test_an_empty_list_is_a_label_but_no_tags(tmp_path):
@@ -345,3 +327,131 @@ def test_folds_held_out_parts_and_audits(name, tmp_path):
     }
     assert counts == expected[name]
     assert found.contradictions == 0
+
+
+TEXTS = ("good film", "bad film", "odd film", "fine film", "dull film", "no film")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Labels 0 to 3 in train, 4 in dev, "x" in test."""
+    parts = {"train": [0, 1, 2, 3] * 2, "dev": [1, 2, 4], "test": ["x", 3, 0, "x"]}
+    rows = {
+        name: [{"text": f"{TEXTS[n % 6]} {n}", "label": label} for n, label in enumerate(labels)]
+        for name, labels in parts.items()
+    }
+    return write_splits(tmp_path, **rows)
+
+
+def names(split):
+    return [split.label_names[label] for label in split.labels]
+
+
+def test_a_mapped_data_set_is_that_of_renamed_files(folder, tmp_path_factory):
+    new = {0: "negative", 4: "negative", 1: "positive", 2: "mixed", 3: "mixed", "x": "mixed"}
+    given = {"negative": [0, 4], "positive": 1, "mixed": [2, 3, "x"]}
+    other = tmp_path_factory.mktemp("renamed")
+    for path in folder.glob("*.jsonl"):
+        rows = [row | {"label": new[row["label"]]} for row in read_lines(path)]
+        write_splits(other, **{path.stem: rows})
+    config = RunConfig(labels=given)
+    found = load_dataset(str(folder), columns=config.columns)
+    assert found.splits == load_dataset(str(other)).splits
+    frames = {
+        path.stem: pd.read_json(path, lines=True, dtype=False) for path in folder.glob("*.jsonl")
+    }
+    assert load_dataset(frames, columns=config.columns).splits == found.splits
+    # The map is a setting: it is part of the identity, and config.yaml repeats it.
+    assert config.digest != RunConfig().digest
+    (other / "config.yaml").write_text(config.to_yaml())
+    assert load_config(other / "config.yaml").renamed == {str(k): v for k, v in new.items()}
+    options = [f"--labels={name}={old}" for old, name in new.items()]
+    shown = call("data", "check", folder, *options, "--json")
+    counts = json.loads(shown.stdout)["splits"]["test"]["labels"]
+    assert counts == {"mixed": 3, "negative": 1, "positive": 0}
+
+
+def test_a_built_in_set_is_mapped_as_well(monkeypatch):
+    split = Split("train", TEXTS, (0, 1, 2, 0, 1, 2), ("numpy", "scipy", "torch"))
+    built = TextDataset("pydocs", {name: replace(split, name=name) for name in ("train", "dev")})
+    monkeypatch.setattr("auxlearn.data.pydocs.build.load_pydocs", lambda **_: built)
+    assert load_dataset("pydocs", columns=Columns(text_column="body")).splits == built.splits
+    found = load_dataset("pydocs", columns=Columns(labels={"arrays": "torch"}))
+    assert found.label_names == ("arrays", "numpy", "scipy")
+    assert names(found.splits["dev"]) == ["numpy", "scipy", "arrays"] * 2
+    assert found.splits["dev"].texts == TEXTS
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "message"),
+    [
+        (
+            {"good": 1, "bad": "xx"},
+            DataError,
+            "labels: the data have no label 'xx' that 'bad' could stand for: did you mean 'x'?",
+        ),
+        (
+            {"good": 1, "bad": [0, 1]},
+            ConfigError,
+            "the label '1' is given for the class 'bad' and for 'good' as well: a label has one",
+        ),
+        ({"good": [1, 1]}, ConfigError, "given for the class 'good' and twice"),
+        ({"good": []}, ConfigError, "the class 'good' stands for nothing"),
+        ({"a\x1b[31m": 1}, ConfigError, "has a control character"),
+        ({"good": None}, ConfigError, "labels.good.0: must be text"),
+        ({"all": [0, 1, 2, 3]}, DataError, "has a single class, 'all'"),
+    ],
+)
+def test_faulty_maps_are_one_line(folder, labels, kind, message):
+    with one_line(kind, message):
+        load_dataset(str(folder), columns=RunConfig(labels=labels).columns)
+
+
+def test_the_command_line_says_the_same(folder):
+    assert "write CLASS=LABEL" in error("data", "check", folder, "--labels", "good")
+    message = error("data", "check", folder, "--labels", "a=0", "--labels", "b=0")
+    assert "labels: the label '0' is given for the class 'b' and for 'a' as well" in message
+
+
+def test_labels_that_train_lacks_are_an_error_unless_they_count(folder):
+    with pytest.raises(DataError, match=r"dev has labels that train lacks.*--unknown-labels count"):
+        load_dataset(str(folder))
+    config = RunConfig(dataset=str(folder), unknown_labels="count")
+    found = load_dataset(str(folder), columns=config.columns)
+    assert found.label_names == ("0", "1", "2", "3")
+    assert found.splits["dev"].label_names == ("0", "1", "2", "3", "4")
+    assert names(found.splits["dev"]) == ["1", "2", "4"]
+    assert names(found.splits["test"]) == ["x", "3", "0", "x"]
+    assert (
+        "test has labels that train lacks: x; their 2 of 4 examples count as wrong" in found.notes
+    )
+    # What drives the weights has known labels only.
+    data = load_run_data(config, ValidationSource())
+    assert names(data.validation) == ["1", "2"]
+    assert data.validation.label_names == data.dataset.label_names
+    train = data.dataset.splits["train"]
+    assert with_known_labels(train, train.label_names) is train
+    message = error("data", "check", folder)
+    assert "dev has labels that train lacks: '4'" in message
+    assert "count as wrong" in call("data", "check", folder, "--unknown-labels", "count").stdout
+
+
+def test_a_split_without_any_known_label_stays_an_error(folder):
+    (folder / "dev.jsonl").write_text('{"text": "a", "label": 7}\n')
+    with pytest.raises(DataError, match="dev has labels that train lacks: '7'"):
+        load_dataset(str(folder), columns=Columns(unknown_labels="count"))
+
+
+def test_unknown_labels_of_a_further_set_follow_the_common_classes():
+    found = map_labels(("no", "yes"), ("maybe", "No", "yes"), None, "set", "count")
+    assert found.label_names == ("no", "yes", "maybe")
+    assert (found.targets, found.labels, found.known) == ((0, 1), (2, 0, 1), 2)
+    given = {"a": "x", "b": "y", "c": "y"}
+    mapped = map_labels(("a", "b", "c"), ("odd", "x", "y"), given, "set", "count")
+    assert mapped.label_names == ("x", "y", "odd")
+    assert (mapped.targets, mapped.labels, mapped.known) == ((0, 1, 1), (2, 0, 1), 2)
+    for unknown in ("error", "count"):
+        with pytest.raises(DataError, match="no counterpart"):
+            map_labels(("no", "yes"), ("other", "third"), None, "set", unknown)
+    with pytest.raises(DataError, match="unknown_labels: count"):
+        map_labels(("no", "yes"), ("maybe", "no", "yes"), None, "set")

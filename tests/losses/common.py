@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +37,10 @@ def context_of(
     encoder: SharedEncoder, folder: Path, split: Split | None = None, seed: int = 0, **more: Any
 ) -> ObjectiveContext:
     split = split or split_of()
-    texts = helpers.tokenized(
-        encoder, split.texts, list(split.labels or ()), split.text_pairs, max_length=64
-    )
-    return ObjectiveContext(
-        "primary",
-        encoder,
-        split,
-        texts,
-        max_length=64,
-        cache=TensorCache(folder),
-        seed=seed,
-        **more,
-    )
+    labels = list(split.labels or ())
+    texts = helpers.tokenized(encoder, split.texts, labels, split.text_pairs, max_length=64)
+    given = {"max_length": 64, "cache": TensorCache(folder), "seed": seed} | more
+    return ObjectiveContext("primary", encoder, split, texts, **given)
 
 
 def prepared(cls: Any, encoder: SharedEncoder, folder: Path, **options: Any) -> tuple[Any, Any]:
@@ -61,14 +54,28 @@ def batch_of(context: ObjectiveContext, *indices: int) -> Batch:
     return collate(context.texts, torch.tensor(indices or range(len(context.texts))))
 
 
+@contextmanager
+def unchanged(encoder: SharedEncoder) -> Iterator[None]:
+    """Expect that an encoder is left as it was: parameters, gradients and mode."""
+    before = helpers.snapshot(encoder)
+    yield
+    after = helpers.snapshot(encoder)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not encoder.training
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+
+
 def draws(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def normalise(values: Any) -> Any:
+    return values / values.sum(-1, keepdims=True)
+
+
 def softmax(logits: Any) -> np.ndarray:
     values = np.asarray(logits, dtype=np.float64)
-    exponents = np.exp(values - values.max(-1, keepdims=True))
-    return exponents / exponents.sum(-1, keepdims=True)
+    return normalise(np.exp(values - values.max(-1, keepdims=True)))
 
 
 def random_logits(seed: int = 0, rows: int = 6, scale: float = 2.0) -> tuple[torch.Tensor, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -21,9 +19,11 @@ from tests.losses.common import (
     batch_of,
     context_of,
     draws,
+    normalise,
     prepared,
     random_logits,
     softmax,
+    unchanged,
 )
 
 ROWS = np.arange(6)
@@ -34,13 +34,6 @@ def given():
     logits, labels = random_logits(1)
     bias = random_logits(2)[0].softmax(-1)
     return logits, bias, labels
-
-
-def normalise(values):
-    return values / values.sum(-1, keepdims=True)
-
-
-# -------------------------------------------------------------------------------------- formulas
 
 
 @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0, 2.0])
@@ -104,24 +97,19 @@ def test_gradient_of_the_factors_by_finite_differences(given):
     )
 
 
-# ------------------------------------------------------------------------------ with an encoder
-
-
 @pytest.fixture
 def bias_file(tmp_path):
     """Probabilities of the eight training examples, one of them certain."""
     values = softmax(random_logits(3, rows=8)[0]).tolist()
     values[2] = [0.0, 0.0, 1.0]
-    path = tmp_path / "bias.jsonl"
     rows = [dict(zip(helpers.LABELS, row, strict=True)) for row in values]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    floored = np.maximum(values, FLOOR)
-    return path, normalise(floored)
+    helpers.write_splits(tmp_path, bias=rows)
+    return tmp_path / "bias.jsonl", normalise(np.maximum(values, FLOOR))
 
 
 EXPECTED = {
     PoE: lambda p, b: -np.log(normalise(p * b)),
-    DebiasedFocal: lambda p, b: -((1 - b[range(len(b)), :]) ** 2) * np.log(p),
+    DebiasedFocal: lambda p, b: -((1 - b) ** 2) * np.log(p),
 }
 
 
@@ -185,21 +173,15 @@ def test_confidence_with_files(tiny_bert, tmp_path, bias_file):
 
 
 def test_the_teacher_of_confidence_is_cross_fitted(tiny_bert, tmp_path, bias_file):
-    before = helpers.snapshot(tiny_bert)
-    options = {"bias": str(bias_file[0]), "bias_folds": 2, "teacher_epochs": 1}
-    loss, _ = prepared(Confidence, tiny_bert, tmp_path, **options)
-    again, _ = prepared(Confidence, tiny_bert, tmp_path / "elsewhere", **options)
-    assert torch.equal(loss.targets.values, again.targets.values)
-    other, _ = prepared(
-        Confidence, tiny_bert, tmp_path, **options | {"teacher_learning_rate": 1e-2}
-    )
-    assert not torch.equal(loss.targets.values, other.targets.values)
-    after = helpers.snapshot(tiny_bert)
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert loss.targets.values.sum(1).tolist() == pytest.approx([1] * 8, abs=1e-9)
+    def targets(folder=tmp_path, **more):
+        options = {"bias": str(bias_file[0]), "bias_folds": 2, "teacher_epochs": 1} | more
+        return prepared(Confidence, tiny_bert, folder, **options)[0].targets.values
 
-
-# -------------------------------------------------------------------------------------- purpose
+    with unchanged(tiny_bert):
+        found = targets()
+        assert torch.equal(found, targets(tmp_path / "elsewhere"))
+        assert not torch.equal(found, targets(teacher_learning_rate=1e-2))
+    assert found.sum(1).tolist() == pytest.approx([1] * 8, abs=1e-9)
 
 
 def fitted(loss) -> np.ndarray:
@@ -216,13 +198,8 @@ def fitted(loss) -> np.ndarray:
     positive = torch.where(features[:, 1] > 0, 0.9, 0.1)
     bias = torch.stack([1 - positive, positive], 1)
     weights = torch.zeros(2, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [weights],
-        max_iter=200,
-        tolerance_grad=1e-12,
-        tolerance_change=0,
-        line_search_fn="strong_wolfe",
-    )
+    exact = {"max_iter": 200, "tolerance_grad": 1e-12, "tolerance_change": 0}
+    optimizer = torch.optim.LBFGS([weights], line_search_fn="strong_wolfe", **exact)
 
     def closure():
         optimizer.zero_grad()

@@ -9,13 +9,13 @@ from auxlearn.core.errors import ConfigError
 from tests import helpers
 from tests.losses.common import LABEL_LIST
 
-SLOW = pytest.mark.slow
+WEAK = {"bias": "weak", "bias_encoder": "ENCODER", "bias_folds": 2, "bias_epochs": 1}
 LOSSES = {
     "span_cutoff": {},
     "hidden_cut": {"divergence": "released"},
     "learned_mixin": {"bias": "segment", "bias_folds": 2, "entropy_penalty": 0.03},
     "debiased_focal": {"bias": "FILE"},
-    "confidence": {"bias": "weak", "bias_folds": 2, "bias_epochs": 1, "teacher_epochs": 1},
+    "confidence": WEAK | {"teacher_epochs": 1},
 }
 
 
@@ -23,12 +23,8 @@ LOSSES = {
 def dataset(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     rows = [
-        {
-            "text": line,
-            "text_pair": helpers.LINES[number - 1],
-            "label": helpers.LABELS[LABEL_LIST[number % 8]],
-        }
-        for number, line in enumerate(helpers.LINES)
+        {"text": line, "text_pair": helpers.LINES[number - 1], "label": helpers.LABELS[label]}
+        for number, (line, label) in enumerate(zip(helpers.LINES, LABEL_LIST * 3, strict=True))
     ]
     helpers.write_splits(folder, train=rows[:8], dev=rows[8:14], test=rows[14:18])
     bias = [dict.fromkeys(helpers.LABELS, 0.25) | {row["label"]: 0.5} for row in rows[:8]]
@@ -37,27 +33,17 @@ def dataset(tmp_path_factory):
 
 
 @pytest.fixture
-def config(dataset, one_layer, tmp_path, monkeypatch):
+def config(dataset, one_layer, tmp_path):
+    """Settings of a run with a loss."""
+    files = {"FILE": dataset / "probabilities" / "bias.jsonl", "ENCODER": one_layer}
+
     def make(name, **settings):
-        options = dict(LOSSES[name])
-        if options.get("bias") == "FILE":
-            options["bias"] = str(dataset / "probabilities" / "bias.jsonl")
-        if options.get("bias") == "weak":
-            options["bias_encoder"] = str(one_layer)
-        return RunConfig.model_validate(
-            {
-                "dataset": str(dataset),
-                "encoder": str(one_layer),
-                "loss": {name: options},
-                "epochs": 1,
-                "batch_size": 4,
-                "learning_rate": 1e-3,
-                "device": "cpu",
-                "cache_dir": str(tmp_path / "cache"),
-                "output": str(tmp_path / "run"),
-                **settings,
-            }
-        )
+        given = LOSSES[name].items()
+        options = {key: str(files[one]) if one in files else one for key, one in given}
+        base = {"dataset": str(dataset), "encoder": str(one_layer), "epochs": 1, "batch_size": 4}
+        base |= {"loss": {name: options}, "learning_rate": 1e-3, "device": "cpu"}
+        base |= {"cache_dir": str(tmp_path / "cache"), "output": str(tmp_path / "run")}
+        return RunConfig.model_validate(base | settings)
 
     return make
 
@@ -78,7 +64,11 @@ def test_killed_and_resumed(config, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["learned_mixin", *(pytest.param(n, marks=SLOW) for n in ("hidden_cut", "confidence"))]
+    "name",
+    [
+        "learned_mixin",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("hidden_cut", "confidence")),
+    ],
 )
 def test_half_precision_and_micro_batches(name, config, tmp_path):
     settings = {"precision": "bf16", "gradient_accumulation_steps": 3}

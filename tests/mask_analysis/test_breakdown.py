@@ -9,12 +9,7 @@ from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import token_tags
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
-from auxlearn.mask_analysis.statistics import (
-    MaskRates,
-    by_frequency,
-    by_part_of_speech,
-    by_token,
-)
+from auxlearn.mask_analysis.statistics import MaskRates, by_frequency, by_part_of_speech, by_token
 from tests import helpers
 
 BOTH_ENDS = Windowing(text_window="head+tail")

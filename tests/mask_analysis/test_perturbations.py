@@ -31,18 +31,10 @@ def record(tokenizer, text, changes, epoch=1, example=0):
     """A text of whole words; ``changes`` is {position: new word}."""
     ids = tokenizer(text)["input_ids"]
     words = [-1, *range(len(ids) - 2), -1]
-    return PerturbationRecord(
-        step=epoch,
-        epoch=epoch,
-        task="mask_tuning",
-        example=example,
-        label=0,
-        input_ids=ids,
-        words=words,
-        token_type_ids=[0] * len(ids),
-        positions=list(changes),
-        predicted=[tokenizer.convert_tokens_to_ids(word) for word in changes.values()],
-    )
+    predicted = [tokenizer.convert_tokens_to_ids(word) for word in changes.values()]
+    read = {"input_ids": ids, "words": words, "token_type_ids": [0] * len(ids)}
+    replaced = {"positions": list(changes), "predicted": predicted}
+    return PerturbationRecord(epoch, epoch, "mask_tuning", example, 0, **read, **replaced)
 
 
 @pytest.fixture

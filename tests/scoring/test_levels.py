@@ -1,20 +1,25 @@
-"""Scores of tokens, words and texts, against sums by hand."""
+"""Scores of tokens, words and texts against sums by hand, and their cache."""
 
 from __future__ import annotations
+
+import logging
 
 import pytest
 import torch
 import transformers
 
+from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import EncoderError
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
+from auxlearn.scoring import pseudo_likelihood as cached
 from auxlearn.scoring.levels import score_levels
 from auxlearn.scoring.pseudo_likelihood import (
     log_probability_and_entropy,
     pseudo_log_likelihood,
+    score_texts,
 )
-from tests.helpers import LABELS, tokenized
+from tests.helpers import LABELS, LINES, tokenized
 
 TEXTS = ("The parser reads a file.", "A tagger learns words, slowly.")
 
@@ -92,3 +97,70 @@ def test_a_newly_initialised_head_is_refused(scorer, monkeypatch):
     monkeypatch.setattr(encoder, "new_language_model_head", True)
     with pytest.raises(EncoderError, match="'score' needs a pretrained"):
         score_levels(encoder, Split("texts", TEXTS, None, ()), "token", 64)
+
+
+def test_scores_of_packed_and_plain_linear_layers_are_cached_apart(
+    trained_bert, tmp_path, monkeypatch
+):
+    """In bfloat16 they differ in the first decimal place."""
+    texts = tokenized(trained_bert, LINES[:3])
+    made = []
+    for packed in (True, False, True, False):
+        monkeypatch.setattr("auxlearn.scoring.forward.packing_works", lambda dtype, p=packed: p)
+        monkeypatch.setattr(
+            cached,
+            "pseudo_log_likelihood",
+            lambda *_, p=packed: made.append(p) or torch.zeros(len(texts.words)),
+        )
+        score_texts(trained_bert, texts, TensorCache(tmp_path), dtype=torch.bfloat16)
+    assert made == [True, False]
+
+
+def counted(monkeypatch, most=99):
+    """Numbers of texts that are scored at once; so many times."""
+    scored = []
+
+    def counting(encoder, texts, *arguments):
+        if len(scored) == most:
+            raise KeyboardInterrupt
+        scored.append(len(texts))
+        return pseudo_log_likelihood(encoder, texts, *arguments)
+
+    monkeypatch.setattr(cached, "pseudo_log_likelihood", counting)
+    return scored
+
+
+def scores(encoder, texts, folder):
+    return score_texts(encoder, texts, TensorCache(folder))
+
+
+def test_scores_of_other_weights_are_computed(trained_bert, tmp_path, monkeypatch):
+    texts = tokenized(trained_bert, LINES)
+    scored = counted(monkeypatch)
+    scores(trained_bert, texts, tmp_path)
+    with torch.no_grad():
+        trained_bert.language_model.cls.predictions.bias[7] += 0.1
+    scores(trained_bert, texts, tmp_path)
+    assert scored == [len(LINES)] * 2
+
+
+def test_an_interrupted_scoring_resumes_at_the_next_shard(trained_bert, tmp_path, monkeypatch):
+    texts = tokenized(trained_bert, LINES)
+    monkeypatch.setattr(cached, "SHARD_TEXTS", 6)
+    undisturbed = scores(trained_bert, texts, tmp_path / "other")
+    counted(monkeypatch, most=2)
+    with pytest.raises(KeyboardInterrupt):
+        scores(trained_bert, texts, tmp_path / "cache")
+    scored = counted(monkeypatch)
+    assert torch.equal(scores(trained_bert, texts, tmp_path / "cache"), undisturbed)
+    assert scored == [6, 6]
+
+
+def test_damaged_scores_are_computed_again(trained_bert, tmp_path, caplog):
+    texts = tokenized(trained_bert, LINES)
+    undisturbed = scores(trained_bert, texts, tmp_path)
+    (path,) = tmp_path.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(scores(trained_bert, texts, tmp_path), undisturbed)
+    assert "is damaged: its content is computed again" in caplog.text

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from auxlearn.core import rng
-from auxlearn.core.registry import TASKS
+from auxlearn.tasks.mask_tuning import MaskTuning
 from auxlearn.weighting.fixed import Fixed, FixedOptions
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, generator, tokenized
@@ -17,8 +17,7 @@ LABELS = [0, 1, 2, 0, 1, 2, 0]
 
 
 def task_for(encoder, texts, tmp_path, **options):
-    cls = TASKS.get("mask_tuning")
-    task = cls(cls.Options(**options))
+    task = MaskTuning(MaskTuning.Options(**options))
     task.prepare(helpers.context(encoder, texts, tmp_path))
     return task
 
@@ -41,12 +40,11 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_masked_tokens(encoder, texts,
     logits = encoder.language_model(
         input_ids=masked, attention_mask=batch.attention_mask, token_type_ids=batch.token_type_ids
     ).logits
-    logits, total, count = logits.detach(), 0.0, 0
+    losses = []
     for row, place in result.replaced.nonzero().tolist():
-        scores = logits[row, place].double()
-        total += float(scores.logsumexp(0) - scores[batch.input_ids[row, place]])
-        count += 1
-    assert result.loss.item() == pytest.approx(total / count, rel=1e-5)
+        scores = logits[row, place].detach().double()
+        losses.append(float(scores.logsumexp(0) - scores[batch.input_ids[row, place]]))
+    assert result.loss.item() == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 
 def test_sampling_substitutes_other_tokens_than_argmax(encoder, texts, tmp_path):
@@ -141,5 +139,5 @@ def test_an_exact_share_can_be_masked(encoder, tmp_path):
 
 
 def test_the_defaults_are_the_settings_of_the_paper():
-    options = TASKS.get("mask_tuning").Options()
+    options = MaskTuning.Options()
     assert (options.probability, options.predictions) == (0.05, "argmax")

@@ -9,13 +9,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from auxlearn.core.errors import ConfigError, EncoderError
+from auxlearn.core.errors import EncoderError
 from auxlearn.core.registry import TASKS
-from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives import masking
-from auxlearn.objectives.masking import rescale_to_mean, uniform
+from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.scoring import pseudo_likelihood as cached
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.tasks import l3mask
@@ -33,6 +32,19 @@ def prepared(cls, encoder, folder, texts=LINES, **options):
     task = cls(cls.Options(**options))
     task.prepare(context(encoder, tokenized(encoder, texts), folder))
     return task
+
+
+@contextmanager
+def predictions_of(encoder):
+    """Keep what the token head is asked for: batches and positions."""
+    seen, predict = [], type(encoder).predict_tokens
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(encoder),
+            "predict_tokens",
+            lambda *given: seen.append(given[1:]) or predict(*given),
+        )
+        yield seen
 
 
 def batch_of(task, rows=range(4)):
@@ -54,27 +66,21 @@ class Nothing(Everything):
 def test_the_loss_is_the_mean_cross_entropy_of_the_chosen_tokens(trained_bert, tmp_path):
     task = prepared(Everything, trained_bert, tmp_path)
     batch = batch_of(task)
-    seen = {}
-    predict = type(trained_bert).predict_tokens
-
-    def spy(encoder, given, positions):
-        seen.update(ids=given.input_ids, positions=positions)
-        return predict(encoder, given, positions)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(trained_bert), "predict_tokens", spy)
+    with predictions_of(trained_bert) as seen:
         loss = task.loss(trained_bert, batch, generator())
-    assert torch.equal(seen["positions"], batch.maskable)
+    ((given, positions),) = seen
+    ids = given.input_ids
+    assert torch.equal(positions, batch.maskable)
     native = trained_bert.language_model(
-        input_ids=seen["ids"],
+        input_ids=ids,
         attention_mask=batch.attention_mask,
         token_type_ids=batch.token_type_ids,
         labels=batch.input_ids.masked_fill(~batch.maskable, -100),
     )
     torch.testing.assert_close(loss, native.loss, rtol=1e-5, atol=1e-6)
     mask = trained_bert.tokenizer.mask_token_id
-    assert 0.6 < (seen["ids"] == mask)[batch.maskable].float().mean() < 0.95
-    assert torch.equal(seen["ids"][~batch.maskable], batch.input_ids[~batch.maskable])
+    assert 0.6 < (ids == mask)[batch.maskable].float().mean() < 0.95
+    assert torch.equal(ids[~batch.maskable], batch.input_ids[~batch.maskable])
 
 
 def test_where_nothing_is_chosen_the_loss_is_a_zero_with_a_graph(trained_bert, tmp_path):
@@ -98,11 +104,6 @@ def test_random_tokens_are_never_special(trained_bert, tmp_path):
     tokenizer = trained_bert.tokenizer
     special = set(tokenizer.all_special_ids)
     assert set(task.random_ids.tolist()) == set(range(len(tokenizer))) - special
-
-
-def test_a_probability_is_between_0_and_1():
-    with pytest.raises(ValueError, match=r"mean must be in \[0, 1\], got 2"):
-        uniform(torch.ones(1, 4, dtype=torch.bool), 2)
 
 
 def test_random_masking_is_uniform(trained_bert, tmp_path):
@@ -146,16 +147,9 @@ def test_a_strategy_may_choose_the_tokens_of_a_text_together(trained_bert, tmp_p
     task = prepared(FirstMaskable, trained_bert, tmp_path)
     batch = batch_of(task)
     assert task.items(batch, generator()) == len(batch)
-    seen = []
-    with pytest.MonkeyPatch.context() as patch:
-        predict = type(trained_bert).predict_tokens
-        patch.setattr(
-            type(trained_bert),
-            "predict_tokens",
-            lambda *given: seen.append(given) or predict(*given),
-        )
+    with predictions_of(trained_bert) as seen:
         task.loss(trained_bert, batch, generator())
-    ((_, _, positions),) = seen
+    ((_, positions),) = seen
     assert torch.equal(positions, task.choose_tokens(batch, generator()))
 
 
@@ -265,16 +259,12 @@ def test_surprisal_is_the_released_procedure(trained_bert, tmp_path, monkeypatch
     task = L3Mask(L3MaskOptions(score="surprisal"))
     task.texts = texts
     found = masking.rescale_texts(texts, task.scores(context(trained_bert, texts, tmp_path)), 0.1)
-    found = found.split(lengths)
-    least = []
-    for own, logs, maskable in zip(
-        found, logprobs.split(lengths), texts.maskable.split(lengths), strict=True
-    ):
+    parts = zip(*(one.split(lengths) for one in (found, logprobs, texts.maskable)), strict=True)
+    for own, logs, maskable in parts:
         expected = released_surprisal((-logs).tolist(), (~maskable).tolist(), 0.1)
         assert max(expected) <= 1
         assert own.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-15)
-        least.append(float(own[maskable].min()))
-    assert min(least) > 0
+        assert float(own[maskable].min()) > 0
     with pytest.raises(ValidationError):
         L3MaskOptions(score="likelihood")
 
@@ -294,24 +284,18 @@ class Bar:
         self.done += count
 
 
-def counted(monkeypatch):
-    scored = []
-
-    def counting(encoder, texts, advance, *options):
-        scored.append(len(texts))
-        return pseudo_log_likelihood(encoder, texts, advance, *options)
-
-    monkeypatch.setattr(cached, "pseudo_log_likelihood", counting)
-    return scored
-
-
 def test_l3mask_scores_once_and_fills_the_progress_bar(trained_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(cached, "SHARD_TEXTS", 10)
-    scored = counted(monkeypatch)
-    folder = str(trained_folder("bert"))
+    scored = []
+
+    def counting(encoder, texts, *given):
+        scored.append(len(texts))
+        return pseudo_log_likelihood(encoder, texts, *given)
+
+    monkeypatch.setattr(cached, "pseudo_log_likelihood", counting)
 
     def prepare(seed=0, labels=LABELS, texts=LINES, **options):
-        encoder = load_encoder(folder, labels, seed)
+        encoder = load_encoder(str(trained_folder("bert")), labels, seed)
         bar = Bar()
         task = L3Mask(L3MaskOptions(**options))
         given = context(encoder, tokenized(encoder, texts), tmp_path, seed)
@@ -362,11 +346,6 @@ def test_options_reach_the_scorer_and_the_cache_keeps_them_apart(trained_bert, t
         found.append(task.probabilities)
     assert len(list(tmp_path.glob("*.safetensors"))) == len(WAYS)
     assert all(not torch.equal(found[0], other) for other in found[1 : len(WAYS)])
-
-
-def test_a_single_pass_is_refused():
-    with pytest.raises(ConfigError, match=r"l3mask: passes: .* greater than or equal to 2, got 1"):
-        validate(L3MaskOptions, {"passes": 1}, "l3mask")
 
 
 def test_the_scores_are_converted_chunk_by_chunk(trained_bert, monkeypatch):

@@ -11,16 +11,10 @@ import torch
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.validation import validate
 from auxlearn.data.batches import Batch, collate
-from auxlearn.objectives.masking import (
-    choose,
-    choose_units,
-    mirrored,
-    rescale_to_mean,
-    unit_means,
-)
+from auxlearn.objectives.masking import choose, choose_units, mirrored, rescale_to_mean, unit_means
 from auxlearn.tasks.base import MaskingOptions, ScoredMasking
 from auxlearn.tasks.random_mlm import RandomMLM
-from tests.helpers import LINES, context, generator, tokenized
+from tests.helpers import LINES, context, generator, ragged, tokenized
 from tests.training.harness import Harness
 
 DRAWS = 4000
@@ -43,14 +37,6 @@ def some(task, rows=range(6)):
     return collate(task.texts, torch.tensor(list(rows)))
 
 
-def means(task, batch):
-    found = task.checked_probabilities(batch)
-    return (found.sum(1) / batch.maskable.sum(1)).tolist()
-
-
-# ----------------------------------------------------------------------------------- schedules
-
-
 @pytest.mark.parametrize("steps", [1, 7, 100])
 @pytest.mark.parametrize(
     ("schedule", "formula"),
@@ -59,26 +45,17 @@ def means(task, batch):
         ("cosine", lambda when: 1 + math.cos(math.pi * when)),
     ],
 )
-def test_a_schedule_falls_from_twice_the_rate_to_none(schedule, formula, steps):
+def test_a_schedule_falls_from_twice_the_rate_to_none(schedule, formula, steps, monkeypatch):
     task = RandomMLM(MaskingOptions(schedule=schedule, probability=0.15))
-    batch = Batch(
-        *(torch.ones(1, 4, dtype=kind) for kind in (torch.long, torch.long, torch.bool)),
-        words=torch.arange(4)[None],
-        indices=torch.zeros(1, dtype=torch.long),
-    )
+    batch = collate(ragged([6]), torch.arange(1))
     rates = []
+    monkeypatch.setattr(
+        "auxlearn.tasks.base.choose",
+        lambda given, source: rates.append(float(given[0, 1])) or given > 2,
+    )
     for step in range(steps):
         task.begin_step(step, steps)
-        seen = []
-
-        def spy(given, source, seen=seen):
-            seen.append(given)
-            return given > 2
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("auxlearn.tasks.base.choose", spy)
-            task.choose_tokens(batch, generator())
-        rates.append(float(seen[0][0, 0]))
+        task.choose_tokens(batch, generator())
         assert rates[-1] == pytest.approx(0.15 * formula((step + 0.5) / steps), abs=1e-12)
     assert sum(rates) / steps == pytest.approx(0.15, abs=1e-12)
     assert rates == sorted(rates, reverse=True)
@@ -111,9 +88,6 @@ def test_a_step_tells_its_tasks_which_it_is(trained_bert, tmp_path, monkeypatch)
         step.begin(number)
         step.backward((0.5, 0.5))
     assert heard == [(0, step.total_steps), (7, step.total_steps)]
-
-
-# ---------------------------------------------------------------------------------- corruption
 
 
 @pytest.mark.parametrize("corruption", ["bert", "mask", "random", "keep", "sample"])
@@ -160,35 +134,30 @@ def test_samples_come_from_the_prediction_at_the_masked_position(trained_bert, t
     assert int(frequent.sum()) > 3
 
 
-# ------------------------------------------------------------------------- words, reverse order
+#: Words of two texts, of which those with -1 cannot be masked.
+UNITS = torch.tensor([[-1, 0, 0, 2, 2, 2, -1], [-1, 0, 1, -1, -1, -1, -1]])
 
 
 def test_the_mean_of_a_unit_is_that_of_its_tokens():
-    units = torch.tensor([[-1, 0, 0, 2, 2, 2, -1], [-1, 0, 1, -1, -1, -1, -1]])
-    maskable = units >= 0
+    maskable = UNITS >= 0
     maskable[0, 4] = False  # an unknown subword counts for nothing
     values = torch.tensor([[9.0, 0.1, 0.3, 0.2, 9.0, 0.6, 9.0], [9.0, 0.5, 0.7, 9, 9, 9, 9]])
     wanted = [[0, 0.2, 0.2, 0.4, 0, 0.4, 0], [0, 0.5, 0.7, 0, 0, 0, 0]]
-    torch.testing.assert_close(
-        unit_means(values, units, maskable),
-        torch.tensor(wanted, dtype=torch.float64),
-        atol=1e-7,
-        rtol=0,
-    )
+    found = unit_means(values, UNITS, maskable)
+    torch.testing.assert_close(found, torch.tensor(wanted).double(), atol=1e-7, rtol=0)
 
 
 def test_units_are_chosen_whole_with_their_mean_probability():
-    units = torch.tensor([[-1, 0, 0, 2, 2, 2, -1], [-1, 0, 1, -1, -1, -1, -1]])
-    maskable = units >= 0
+    maskable = UNITS >= 0
     given = torch.tensor([[0, 0.1, 0.3, 0.2, 0.4, 0.6, 0], [0, 0.5, 1, 0, 0, 0, 0.0]])
     draws = generator()
-    found = torch.stack([choose_units(given, units, maskable, draws) for _ in range(DRAWS)])
+    found = torch.stack([choose_units(given, UNITS, maskable, draws) for _ in range(DRAWS)])
     assert torch.equal(found[:, 0, 1], found[:, 0, 2])
     assert torch.equal(found[:, 0, 3], found[:, 0, 5])
     assert torch.equal(found[:, 0, 4], found[:, 0, 5])
     rates = found.double().mean(0)
     # Four standard deviations of a binomial share.
-    assert float((rates - unit_means(given, units, maskable)).abs().max()) < 4 * 0.5 / DRAWS**0.5
+    assert float((rates - unit_means(given, UNITS, maskable)).abs().max()) < 4 * 0.5 / DRAWS**0.5
     assert not found[:, ~maskable].any()
     assert found[:, 1, 2].all()
 
@@ -215,8 +184,9 @@ def test_the_reverse_order_keeps_mean_and_distribution():
 def test_every_arrangement_keeps_the_mean_of_every_text(trained_bert, tmp_path, unit, reverse):
     task = prepared(ByPosition, trained_bert, tmp_path, unit=unit, reverse=reverse)
     batch = some(task, range(12))
-    assert means(task, batch) == pytest.approx([0.15] * 12, abs=1e-12)
-    found = task.mask_probabilities(batch)
+    found = task.checked_probabilities(batch)
+    means = found.sum(1) / batch.maskable.sum(1)
+    assert means.tolist() == pytest.approx([0.15] * 12, abs=1e-12)
     split = 0
     for own, words, here in zip(found, batch.words, batch.maskable, strict=True):
         values = own[here].round(decimals=12).tolist()
@@ -226,18 +196,13 @@ def test_every_arrangement_keeps_the_mean_of_every_text(trained_bert, tmp_path, 
             by_word.setdefault(word, set()).add(value)
         split += sum(len(kinds) > 1 for kinds in by_word.values())
     assert bool(split) == (unit == "token")
+    chosen = task.choose_tokens(batch, generator())
+    assert chosen.any()
+    for own, words, here in zip(chosen, batch.words, batch.maskable, strict=True):
+        for word in words[here].unique() if unit == "word" else ():
+            assert own[here & (words == word)].unique().numel() == 1
     plain = prepared(ByPosition, trained_bert, tmp_path)
     scores = torch.zeros_like(found)
     scores[batch.maskable] = plain.mask_probabilities(batch)[batch.maskable]
     if (unit, reverse) == ("token", False):
         torch.testing.assert_close(found, rescale_to_mean(scores, batch.maskable, 0.15))
-
-
-def test_words_are_masked_whole(trained_bert, tmp_path):
-    task = prepared(ByPosition, trained_bert, tmp_path, unit="word", probability=0.4)
-    batch = some(task)
-    chosen = task.choose_tokens(batch, generator())
-    assert chosen.any()
-    for own, words, here in zip(chosen, batch.words, batch.maskable, strict=True):
-        for word in words[here].unique():
-            assert own[here & (words == word)].unique().numel() == 1

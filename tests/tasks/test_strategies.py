@@ -20,12 +20,11 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import rescale_to_mean
-from auxlearn.tasks import informask, pmi as pmi_task, span as span_task
+from auxlearn.tasks import pmi as pmi_task, span as span_task
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.tasks.informask import best_mask
-from auxlearn.tasks.pos import PartOfSpeech
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
-from tests.helpers import HARD_TEXTS, LABELS, LINES, generator, tokenized
+from tests.helpers import HARD_TEXTS, LABELS, LINES, generator, one_line, tokenized
 from tests.test_conformance import TASK_OPTIONS
 
 DRAWS = 4000
@@ -35,22 +34,26 @@ NEAR = 4 * 0.5 / DRAWS**0.5
 
 
 def prepared(name, encoder, folder, texts=LINES, pairs=None, **options):
-    cls = TASKS.get(name)
     labels = tuple(number % 3 for number in range(len(texts)))
     if options.get("background") == "TEXTS":
         options["background"] = str(folder / "texts.txt")
         (folder / "texts.txt").write_text("\n".join(LINES[10:]))
-    task = cls(validate(cls.Options, options, name))
     split = Split("train", tuple(texts), labels, LABELS, pairs)
     tokens = tokenized(encoder, texts, labels, pairs)
-    task.prepare(context_of(encoder, folder, split, tokens, name))
+    return prepared_on(name, encoder, folder, tokens, split, **options)
+
+
+def prepared_on(name, encoder, folder, texts, split=None, **options):
+    cls = TASKS.get(name)
+    task = cls(validate(cls.Options, options, name))
+    task.prepare(context_of(encoder, folder, texts, split, name))
     return task
 
 
-def context_of(encoder, folder, split, texts, name):
-    return ObjectiveContext(
-        name, encoder, split, texts, max_length=128, cache=TensorCache(folder), seed=0
-    )
+def context_of(encoder, folder, texts, split=None, name="task"):
+    split = split or Split("train", ("",) * len(texts), None, LABELS)
+    given = {"max_length": 128, "cache": TensorCache(folder), "seed": 0}
+    return ObjectiveContext(name, encoder, split, texts, **given)
 
 
 def whole(task):
@@ -116,9 +119,6 @@ def test_tokens_are_chosen_as_often_as_the_probabilities_say(trained_bert, tmp_p
     assert float(off.max()) < (NEAR if name != "informask" else 4 * 0.5 / 40**0.5)
     rate = float((counts / DRAWS)[batch.maskable].mean())
     assert rate == pytest.approx(0.15, abs=0.003)
-
-
-# ---------------------------------------------------------------------------------------- units
 
 
 def test_whole_words_are_masked_or_not(trained_bert, tmp_path):
@@ -219,27 +219,12 @@ def test_collocations_are_masked_whole_and_with_words_of_several_tokens(trained_
         assert (chosen[:3, 1] == chosen[:3, 3]).all()
 
 
-def task_context(encoder, folder, texts, name="task"):
-    split = Split("train", ("",) * len(texts), None, LABELS)
-    return context_of(encoder, folder, split, texts, name)
-
-
 def test_ngrams_may_be_counted_on_another_file(trained_bert, tmp_path):
     path = tmp_path / "more.txt"
     path.write_text("the parser of the tagger\n" * 4)
     task = prepared("pmi", trained_bert, tmp_path, LINES[:4], counts=str(path), min_count=4)
     assert task.collocations
     assert len(task.texts) == 4
-
-
-# --------------------------------------------------------------------------------------- scores
-
-
-def prepared_on(name, encoder, folder, texts, **options):
-    cls = TASKS.get(name)
-    task = cls(validate(cls.Options, options, name))
-    task.prepare(task_context(encoder, folder, texts))
-    return task
 
 
 def test_frequency_is_the_surprisal_of_the_counts(trained_bert, tmp_path):
@@ -249,12 +234,10 @@ def test_frequency_is_the_surprisal_of_the_counts(trained_bert, tmp_path):
     common, rare = -math.log(4 / 6), -math.log(1 / 6)
     wanted = [[common / (common + rare), rare / (common + rare)]] * 2 + [[0.5, 0.5]]
     assert found.tolist() == [pytest.approx(row) for row in wanted]
-    backwards = prepared_on(
-        "frequency", trained_bert, tmp_path, texts, probability=0.5, reverse=True
-    )
-    assert backwards.mask_probabilities(whole(task))[:, 1:3].tolist() == [
-        pytest.approx(row[::-1]) for row in wanted
-    ]
+    options = {"probability": 0.5, "reverse": True}
+    backwards = prepared_on("frequency", trained_bert, tmp_path, texts, **options)
+    found = backwards.mask_probabilities(whole(task))[:, 1:3]
+    assert found.tolist() == [pytest.approx(row[::-1]) for row in wanted]
 
 
 def test_parts_of_speech_have_their_weights(trained_bert, tmp_path, monkeypatch):
@@ -272,8 +255,6 @@ def test_parts_of_speech_have_their_weights(trained_bert, tmp_path, monkeypatch)
     wanted = rescale_to_mean(scores, torch.ones_like(scores, dtype=torch.bool), 0.15)
     found = task.mask_probabilities(batch)[batch.maskable]
     torch.testing.assert_close(found[None], wanted)
-    with pytest.raises(ConfigError, match="greater than or equal to 0"):
-        validate(PartOfSpeech.Options, {"weights": {"NN": -1}}, "pos")
     for weights in ({}, {"NNP": 0}, {"ZZ": 1}):  # masking would be uniform
         with pytest.raises(ConfigError, match=r"weights name no part of speech .* DT, JJR, NNP"):
             prepared("pos", trained_bert, tmp_path, ["the parser is faster"], weights=weights)
@@ -281,20 +262,15 @@ def test_parts_of_speech_have_their_weights(trained_bert, tmp_path, monkeypatch)
 
 def test_without_a_tagger_one_line_says_what_to_install(trained_bert, tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.tasks.pos.find_tagger", lambda: None)
-    with pytest.raises(
-        ConfigError, match="pos needs a part-of-speech tagger: install one"
-    ) as error:
+    with one_line(ConfigError, "pos needs a part-of-speech tagger: install one", pos_tags.ADVICE):
         prepared("pos", trained_bert, tmp_path)
-    assert pos_tags.ADVICE in str(error.value)
 
 
 def test_texts_that_were_perturbed_have_no_tags(trained_bert, tmp_path):
-    cls = TASKS.get("salient")
-    task = cls(cls.Options())
     split = Split("train", tuple(LINES[:3]), None, LABELS)
     texts = tokenized(trained_bert, LINES[3:6])
     with pytest.raises(ConfigError, match="perturbed_text has changed"):
-        task.prepare(context_of(trained_bert, tmp_path, split, texts, "salient"))
+        prepared_on("salient", trained_bert, tmp_path, texts, split)
 
 
 def test_names_and_numbers_are_masked_first(trained_bert, tmp_path):
@@ -356,16 +332,14 @@ def test_masks_of_informask_have_the_number_of_tokens_that_the_rate_says():
 def test_rates_by_token_are_the_mean_of_those_by_text(trained_bert, tmp_path):
     by_text = prepared("informask", trained_bert, tmp_path, LINES[:8])
     by_token = prepared("informask", trained_bert, tmp_path, LINES[:8], by="token")
-    counts = by_text.scores(task_context(trained_bert, tmp_path, by_text.texts, name="informask"))
+    given = context_of(trained_bert, tmp_path, by_text.texts, name="informask")
+    counts = by_text.scores(given)
     ids, here = by_token.texts.input_ids.long(), by_token.texts.maskable
-    means = {
-        token: float(counts[here & (ids == token)].mean()) for token in ids[here].unique().tolist()
-    }
+    found = ids[here].unique().tolist()
+    means = {token: float(counts[here & (ids == token)].mean()) for token in found}
     batch = whole(by_token)
-    scores = torch.tensor(
-        [[means.get(token, 0.0) for token in row] for row in batch.input_ids.tolist()]
-    )
-    wanted = rescale_to_mean(scores.double(), batch.maskable, 0.15)
+    scores = batch.input_ids.clone().double().apply_(lambda token: means.get(int(token), 0.0))
+    wanted = rescale_to_mean(scores, batch.maskable, 0.15)
     found = by_token.mask_probabilities(batch)
     torch.testing.assert_close(found, wanted)  # both count the same masks
 
@@ -378,14 +352,13 @@ def test_released_rates_are_read_by_token_id(trained_bert, tmp_path):
     task = prepared_on("informask", trained_bert, tmp_path, texts, **options)
     found = task.mask_probabilities(whole(task))
     assert found[:, 1:3].tolist() == [pytest.approx([0.1, 0.3]), pytest.approx([0.4, 0.0])]
-    path.write_text("[1]")
-    with pytest.raises(DataError, match=r"rates.json is no JSON object of token id to rate"):
-        prepared_on("informask", trained_bert, tmp_path, texts, **options)
-    path.write_text('{"10": 1.5}')
-    with pytest.raises(DataError, match="rates outside 0 to 1"):
-        prepared_on("informask", trained_bert, tmp_path, texts, **options)
-    with pytest.raises(ConfigError, match="unit word and rates go with by: token"):
-        validate(informask.InforMaskOptions, {"unit": "word"}, "informask")
+    for content, message in (
+        ("[1]", r"rates.json is no JSON object of token id to rate"),
+        ('{"10": 1.5}', "rates outside 0 to 1"),
+    ):
+        path.write_text(content)
+        with pytest.raises(DataError, match=message):
+            prepared_on("informask", trained_bert, tmp_path, texts, **options)
 
 
 def test_similarity_is_that_to_the_nearest_anchor(trained_bert, tmp_path):
@@ -401,8 +374,6 @@ def test_similarity_is_that_to_the_nearest_anchor(trained_bert, tmp_path):
     wanted = rescale_to_mean(torch.tensor([[1, 1, third]]), torch.ones(1, 3) > 0, 0.2)
     found = task.mask_probabilities(whole(task))[:1, 1:4]
     torch.testing.assert_close(found, wanted, atol=1e-7, rtol=0)
-    with pytest.raises(ConfigError, match="name a file of texts of other domains by background"):
-        prepared_on("difference", trained_bert, tmp_path, texts)
 
 
 def test_selective_asks_a_classifier_without_each_token(trained_bert, tmp_path):
@@ -430,11 +401,6 @@ def test_selective_asks_a_classifier_without_each_token(trained_bert, tmp_path):
     torch.testing.assert_close(task.mask_probabilities(batch), expected, atol=2e-3, rtol=0)
     spread = expected[batch.maskable]
     assert float(spread.max() - spread.min()) > 0.1
-
-
-def test_selective_needs_two_classes(trained_bert, tmp_path):
-    with pytest.raises(ConfigError, match="selective needs training examples of two or more"):
-        prepared("selective", trained_bert, tmp_path, LINES[:1])
 
 
 def test_scores_of_typhoon_are_moving_averages_by_type(trained_bert, tmp_path):
@@ -504,15 +470,23 @@ def test_a_mixture_masks_each_text_by_one_of_its_strategies(trained_bert, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "options", "message"),
     [
-        ({}, "mixture has no strategies to mix"),
-        ({"strategies": ["simcse"]}, "'simcse' is no masking strategy"),
-        ({"strategies": [{"span": {"probability": 0.3}}]}, "span has probability of its own"),
-        ({"strategies": ["span"], "weights": [1, 2]}, "2 weights for 1 strategies"),
-        ({"strategies": ["span"], "weights": [0]}, "one is more than 0"),
+        ("mixture", {}, "mixture has no strategies to mix"),
+        ("mixture", {"strategies": ["simcse"]}, "'simcse' is no masking strategy"),
+        (
+            "mixture",
+            {"strategies": [{"span": {"probability": 0.3}}]},
+            "span has probability of its own",
+        ),
+        ("mixture", {"strategies": ["span"], "weights": [1, 2]}, "2 weights for 1 strategies"),
+        ("mixture", {"strategies": ["span"], "weights": [0]}, "one is more than 0"),
+        ("selective", {"texts": LINES[:1]}, "selective needs training examples of two or more"),
+        ("difference", {}, "name a file of texts of other domains by background"),
+        ("informask", {"unit": "word"}, "unit word and rates go with by: token"),
+        ("pos", {"weights": {"NN": -1}}, "greater than or equal to 0"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused(trained_bert, tmp_path, options, message):
+def test_what_does_not_fit_is_refused(trained_bert, tmp_path, name, options, message):
     with pytest.raises(ConfigError, match=message):
-        prepared("mixture", trained_bert, tmp_path, **options)
+        prepared(name, trained_bert, tmp_path, **options)
