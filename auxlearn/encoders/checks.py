@@ -1,8 +1,7 @@
 """Checks of an encoder before it is used: its files before they are read, its weights afterwards.
 
-transformers initialises weights that a file does not have, at random and without an error, and
-allocates what a configuration asks for. Here only heads may be new, and a configuration may not
-ask for much more than the weight files hold. Code that comes with an encoder is never run.
+transformers initialises missing weights at random, without an error, and allocates what a
+configuration asks for: here only heads may be new, and code of an encoder's own is never run.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from transformers import AutoModelForMaskedLM
 
 from auxlearn.core.errors import EncoderError, describe, shorten, some_of
 from auxlearn.core.files import read_file, regular
@@ -79,7 +79,12 @@ def code_of_its_own(name: str) -> EncoderError:
     )
 
 
-def check_size(folder: Path, config: Any, build: Any) -> None:
+def untrained(config: Any) -> Any:
+    """Return the model that a configuration describes, with newly initialised weights."""
+    return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
+
+
+def check_size(folder: Path, config: Any) -> None:
     """Check that a configuration asks for no more weights than the folder holds, about."""
     shapes = _weight_shapes(folder)
     for key in _LAYER_COUNTS:
@@ -91,7 +96,7 @@ def check_size(folder: Path, config: Any, build: Any) -> None:
             )
     held = sum(int(torch.Size(shape).numel()) for shape in shapes.values())
     with torch.device("meta"):
-        wanted = sum(parameter.numel() for parameter in build().parameters())
+        wanted = sum(parameter.numel() for parameter in untrained(config).parameters())
     if wanted > 2 * held + _SLACK:
         raise EncoderError(
             f"{folder / 'config.json'} describes an encoder of {wanted:,} weights, but the files "

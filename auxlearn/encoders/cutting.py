@@ -1,7 +1,5 @@
-"""Forward passes in which a span of each text is cut out of the embeddings or hidden states.
-
-Both functions are contexts: the encoder is its usual self afterwards, whatever happens within. They
-work on functional copies of an encoder as well, and have a second derivative.
+"""Contexts in which a span of each text is cut out of the embeddings or hidden states, also of
+functional copies of an encoder, with a second derivative.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn.core.errors import EncoderError
+from auxlearn.encoders.device import unfused_attention
 from auxlearn.encoders.families import FAMILIES
 from auxlearn.encoders.shared import SharedEncoder
 
@@ -39,22 +38,16 @@ def check_cuttable(encoder: SharedEncoder) -> None:
 
 @contextmanager
 def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
-    """Set the embeddings of the tokens in ``span``, ``(batch, length)``, bool, to zero in the
-    context.
-
-    These are the inputs of the first layer (of a projection before it, if there is one), with
-    positions and segments added, after normalisation and dropout.
+    """Set the inputs of the first layer (or a projection before it) to zero for the tokens in
+    ``span``, ``(batch, length)``, bool, within the context.
     """
     check_cuttable(encoder)
 
     def cut(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         return output.masked_fill(span.unsqueeze(-1), 0)
 
-    hook = encoder.body.embeddings.register_forward_hook(cut)
-    try:
+    with encoder.body.embeddings.register_forward_hook(cut):
         yield
-    finally:
-        hook.remove()
 
 
 @contextmanager
@@ -66,20 +59,7 @@ def feed_forward_cut(encoder: SharedEncoder, choose: Callable[[Tensor], Tensor])
     detached, ``(batch, heads, queries, keys)``, which unfused attention returns.
     """
     check_cuttable(encoder)
-    with ExitStack() as hooks:
-        hooks.enter_context(_attention_weights(encoder))
-        assert encoder.family.cut_points is not None
-        for attention, last in encoder.family.cut_points(encoder.body):
-            for hook in _cut_layer(attention, last, choose):
-                hooks.callback(hook.remove)
-        yield
-
-
-def _cut_layer(
-    attention: nn.Module, last: nn.Module, choose: Callable[[Tensor], Tensor]
-) -> list[Any]:
-    """Register the hooks of one layer and return them."""
-    chosen: list[Tensor] = []
+    chosen: list[Tensor] = []  # by the attention of a layer, until its feed-forward block
 
     def look(module: nn.Module, inputs: Any, output: Any) -> None:
         with torch.no_grad():
@@ -88,21 +68,23 @@ def _cut_layer(
     def cut(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         return output.masked_fill(chosen.pop().unsqueeze(-1), 0)
 
-    return [attention.register_forward_hook(look), last.register_forward_hook(cut)]
+    with ExitStack() as hooks:
+        hooks.enter_context(_attention_weights(encoder))
+        assert encoder.family.cut_points is not None
+        for attention, last in encoder.family.cut_points(encoder.body):
+            hooks.enter_context(attention.register_forward_hook(look))
+            hooks.enter_context(last.register_forward_hook(cut))
+        yield
 
 
 @contextmanager
 def _attention_weights(encoder: SharedEncoder) -> Iterator[None]:
     """Let attention return its weights within the context."""
-    body, config = encoder.body, encoder.config
-    usual, recorded = config._attn_implementation, config.output_attentions
-    if usual != "eager":
-        body.set_attn_implementation("eager")
+    config, recorded = encoder.config, encoder.config.output_attentions
     if encoder.family.own_attention:  # the others would keep the weights of all layers
         config.output_attentions = True
     try:
-        yield
+        with unfused_attention(encoder.body):
+            yield
     finally:
         config.output_attentions = recorded
-        if usual != "eager":
-            body.set_attn_implementation(usual)

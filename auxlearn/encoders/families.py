@@ -1,9 +1,5 @@
-"""The supported architectures: all that is known of each, in one entry.
-
-transformers names the modules of a model by architecture. A :class:`Family` maps hidden states to
-token logits and class logits, so that the language-model head can be applied at masked positions
-only, and both heads after one forward pass of the body; and it names the modules of the layers.
-The functions at the end bring attention masks into the form that each architecture needs.
+"""The supported architectures: all that is known of each, in one entry, and the attention masks
+that each needs. Heads map hidden states, so that the body is passed once for both of them.
 """
 
 from __future__ import annotations
@@ -99,10 +95,6 @@ class Family:
     transform: Callable[[Any], Callable[[Tensor], Tensor]] | None = None
 
 
-def _bert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
-    return model.classifier(model.dropout(model.base_model.pooler(hidden)))
-
-
 def _head_on_sequence(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     return model.classifier(hidden)
 
@@ -122,10 +114,6 @@ def _deberta_tokens(model: Any, hidden: Tensor) -> Tensor:
     return model.lm_predictions(hidden, model.deberta.embeddings.word_embeddings)
 
 
-def _deberta_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
-    return model.classifier(model.dropout(model.pooler(hidden)))
-
-
 def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
     if model.config.classifier_pooling == "cls":
         pooled = hidden[:, 0]
@@ -136,23 +124,19 @@ def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
 
 
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
-    """Return token logits from hidden states of the decoder.
+    """Return token logits from hidden states of the decoder, whose input is shifted by one token.
 
-    BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461) decodes the original text from a
-    corrupted one. The decoder's input is shifted to the right by one token, so that its state at
-    position i predicts token i, as in BERT. That input is the corrupted text here, the original one
-    in BART's own training; where no token to the left of i is masked, as in every
-    pseudo-likelihood, the two are the same and the prediction is BART's p(token i | tokens before
-    i, corrupted text).
+    That input is the corrupted text here, in BART's own training (Lewis et al. 2020,
+    https://arxiv.org/abs/1910.13461) the original one. Where no token to the left of i is masked,
+    as in every pseudo-likelihood, both predict p(token i | tokens before i, corrupted text).
     """
     return model.lm_head(hidden) + model.final_logits_bias[0]
 
 
-def _bart_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
-    """Return class logits from the decoder's last state, which depends on the whole text."""
-    last = upload(batch.attention_mask.sum(1) - 1, hidden.device)  # the end-of-sequence token
-    rows = torch.arange(len(last), device=last.device)
-    return model.classification_head(hidden[rows, last])
+def last_states(hidden: Tensor, batch: Any) -> Tensor:
+    """Return the hidden state of the last token of each text, which ends it."""
+    last = upload(batch.attention_mask.sum(1) - 1, hidden.device)
+    return hidden[torch.arange(len(last), device=last.device), last]
 
 
 def _bert_cuts(body: Any) -> list[tuple[nn.Module, nn.Module]]:
@@ -202,7 +186,9 @@ _ROBERTA = Family(
 FAMILIES = {
     "bert": Family(
         lambda model, hidden: model.cls(hidden),
-        _bert_classes,
+        lambda model, hidden, batch: model.classifier(
+            model.dropout(model.base_model.pooler(hidden))
+        ),
         ("cls.",),
         pooler_prefixes=("pooler.",),
         accepts_4d_masks=True,
@@ -235,7 +221,7 @@ FAMILIES = {
     ),
     "deberta-v2": Family(
         _deberta_tokens,
-        _deberta_classes,
+        lambda model, hidden, batch: model.classifier(model.dropout(model.pooler(hidden))),
         ("cls.", "lm_predictions."),
         requires_mask=True,
         own_attention=True,
@@ -249,7 +235,12 @@ FAMILIES = {
         tag_logits=lambda model, hidden: model.classifier(model.drop(model.head(hidden))),
         cut_points=lambda body: [(layer.attn, layer.mlp.Wo) for layer in body.layers],
     ),
-    "bart": Family(_bart_tokens, _bart_classes, (), tag_logits=None),
+    "bart": Family(
+        _bart_tokens,
+        lambda model, hidden, batch: model.classification_head(last_states(hidden, batch)),
+        (),
+        tag_logits=None,
+    ),
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,12 @@ def keep_classes(
     classifier: Any, names: Mapping[int, str], label_names: Sequence[str], info: Mapping[str, Any]
 ) -> bool | None:
     """Keep the output layer of a classifier if it is for the same labels; else re-initialise it."""
-    name, layer = _output_layer(classifier)
+    body = f"{classifier.base_model_prefix}."
+    *_, (name, layer) = (
+        (name, module)
+        for name, module in classifier.named_modules()
+        if isinstance(module, nn.Linear) and not name.startswith(body)
+    )
     if f"{name}.weight" in info["missing_keys"]:
         return None
     if f"{name}.weight" in {key for key, *_ in info["mismatched_keys"]}:
@@ -54,22 +58,6 @@ def keep_classes(
         vars(parameter).pop("_is_hf_initialized", None)  # else transformers leaves it as it is
     classifier._init_weights(layer)
     return False
-
-
-def _output_layer(classifier: Any) -> tuple[str, nn.Linear]:
-    """Return name and module of the last linear layer outside the body."""
-    body = f"{classifier.base_model_prefix}."
-    layers = [
-        (name, module)
-        for name, module in classifier.named_modules()
-        if isinstance(module, nn.Linear) and not name.startswith(body)
-    ]
-    return layers[-1]
-
-
-#: Tokens of a text for a classifier without position embeddings: a tokenizer without a
-#: model_max_length has 10^30.
-_MOST_POSITIONS = 1_000_000
 
 
 def load_encoder(
@@ -94,15 +82,14 @@ def load_encoder(
             )
         tokenizer = load_tokenizer(name)
         if Path(source).is_dir():
-            checks.check_size(Path(source), config, partial(_build, config))
+            checks.check_size(Path(source), config)
         changes: dict[str, Any] = {
             key: attention_dropout
             for key in ("attention_probs_dropout_prob", "attention_dropout")
             if attention_dropout is not None and key in config.to_dict()
         }
-        if kind.problem_type != getattr(config, "problem_type", None) and (
-            kind.problem_type or config.problem_type in _OF_OTHER_KINDS
-        ):
+        trained_for = getattr(config, "problem_type", None)
+        if kind.problem_type or trained_for in ("multi_label_classification", "regression"):
             changes["problem_type"] = kind.problem_type
         with rng.seeded(seed, "fresh heads"):
             classifier, info = _model_of(kind, config).from_pretrained(
@@ -129,16 +116,13 @@ def load_encoder(
             checks.check_body(name, language_model, info, family)
         checks.check_vocabulary(name, tokenizer, classifier)
         encoder = SharedEncoder(classifier, language_model, tokenizer, kind).eval()
-        missing = [key for key in info["missing_keys"] if key.startswith(family.head_prefixes)]
         encoder.kept_classifier = kept
-        encoder.new_language_model_head = bool(missing)
+        encoder.new_language_model_head = any(
+            key.startswith(family.head_prefixes) for key in info["missing_keys"]
+        )
         checks.check_weights(name, encoder)
         checks.try_out(encoder)
     return encoder
-
-
-#: ``problem_type`` of checkpoints for other kinds of labels than classes.
-_OF_OTHER_KINDS = ("multi_label_classification", "regression")
 
 
 def _model_of(kind: Kind, config: Any) -> Any:
@@ -160,19 +144,24 @@ def _model_of(kind: Kind, config: Any) -> Any:
     return type(name, (parent,), {"__init__": __init__, "__module__": __name__})
 
 
-def find_snapshot(name: str) -> Path:
-    """Return the folder of the local cache from which an encoder of the hub would be loaded now."""
-    with _loading(name) as source:
-        return Path(str(cached_file(source, "config.json"))).parent
-
-
 def load_tokenizer(name: str, max_length: int = 0) -> Any:
     """Load the tokenizer of an encoder that has positions for texts of ``max_length`` tokens."""
     with _loading(name) as source:
         tokenizer = AutoTokenizer.from_pretrained(
             source, split_special_tokens=True, trust_remote_code=False
         )
-        _check_tokenizer(name, tokenizer)
+        if not tokenizer.is_fast:
+            raise EncoderError(
+                f"encoder '{name}' has no fast tokenizer: convert it to a tokenizer.json first"
+            )
+        if tokenizer.mask_token_id is None:
+            raise EncoderError(
+                f"the tokenizer of encoder '{name}' has no mask token: "
+                "masked language modelling needs one"
+            )
+        if tokenizer.pad_token_id is None:
+            raise EncoderError(f"the tokenizer of encoder '{name}' has no padding token")
+        tokenizer("a \N{SNOWMAN}")  # a vocabulary without its unknown token fails at such words
         if max_length:
             check_length(AutoConfig.from_pretrained(source, trust_remote_code=False), max_length)
     return tokenizer
@@ -184,7 +173,7 @@ def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any
     with _loading(str(folder)):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         family_of(config.model_type)
-        checks.check_size(folder, config, partial(_build, config))
+        checks.check_size(folder, config)
         model, info = _model_of(kind, config).from_pretrained(
             folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
@@ -195,7 +184,8 @@ def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any
             raise EncoderError(f"the tokenizer in {folder} has no padding token: it is damaged")
         checks.check_vocabulary(str(folder), tokenizer, model)
     limit, length = max_positions(config), tokenizer.model_max_length
-    if not isinstance(length, int) or length > (_MOST_POSITIONS if limit is None else limit):
+    most = 1_000_000 if limit is None else limit  # one without model_max_length has 10^30
+    if not isinstance(length, int) or length > most:
         raise EncoderError(
             f"{folder / 'tokenizer_config.json'} is damaged: it has no model_max_length that the "
             "model has positions for; train again or copy the folder again"
@@ -219,7 +209,7 @@ def check_capacity(name: str, max_length: int, frozen_layers: int) -> None:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         check_length(config, max_length)
         with torch.device("meta"):
-            body = _build(config).base_model if frozen_layers else nn.Module()
+            body = checks.untrained(config).base_model if frozen_layers else nn.Module()
     lowest_layers(body, frozen_layers)
 
 
@@ -230,10 +220,6 @@ def max_positions(config: Any) -> int | None:
     if limit is not None and family is not None and family.counts_from_padding:
         limit -= (config.pad_token_id or 0) + 1
     return limit
-
-
-def _build(config: Any) -> Any:
-    return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
 
 
 def _check_source(name: str, source: str) -> None:
@@ -273,21 +259,6 @@ def _check_source(name: str, source: str) -> None:
         )
 
 
-def _check_tokenizer(name: str, tokenizer: Any) -> None:
-    if not tokenizer.is_fast:
-        raise EncoderError(
-            f"encoder '{name}' has no fast tokenizer: convert it to a tokenizer.json first"
-        )
-    if tokenizer.mask_token_id is None:
-        raise EncoderError(
-            f"the tokenizer of encoder '{name}' has no mask token: "
-            "masked language modelling needs one"
-        )
-    if tokenizer.pad_token_id is None:
-        raise EncoderError(f"the tokenizer of encoder '{name}' has no padding token")
-    tokenizer("a \N{SNOWMAN}")  # a vocabulary without its unknown token fails at unknown ones only
-
-
 @contextmanager
 def _loading(name: str) -> Iterator[str]:
     """Check an encoder and yield its folder or hub id, and turn the exceptions of transformers for
@@ -325,8 +296,9 @@ def encoder_content(name: str) -> dict[str, str]:
     """Return digests that identify the content of an encoder."""
     folder = user_path(encoder_source(name), EncoderError)
     if not folder.is_dir() or not os.path.isfile(folder / "config.json"):
-        folder = find_snapshot(name)
-        if folder.parent.name == "snapshots":  # a folder of the hub's cache, named after its commit
+        with _loading(name) as source:  # the copy of the hub's cache that it would be loaded from
+            folder = Path(str(cached_file(source, "config.json"))).parent
+        if folder.parent.name == "snapshots":  # named after its commit
             return {"commit": folder.name}
     try:
         return {
@@ -352,7 +324,6 @@ def save_untrained(folder: Path) -> Path:
             num_attention_heads=2,
             trust_remote_code=False,
         )
-        model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
-        model.save_pretrained(folder)
+        checks.untrained(config).save_pretrained(folder)
         AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(folder)
     return folder

@@ -20,8 +20,14 @@ from auxlearn.core.errors import EncoderError
 from auxlearn.core.settings import Windowing, WindowPooling
 from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import HEAD
-from auxlearn.encoders.device import FUSED, full_precision, upcast, upload
-from auxlearn.encoders.families import attention_mask, family_of, pairwise_mask, states_at
+from auxlearn.encoders.device import FUSED, full_precision, unfused_attention, upcast, upload
+from auxlearn.encoders.families import (
+    attention_mask,
+    family_of,
+    last_states,
+    pairwise_mask,
+    states_at,
+)
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 
@@ -217,12 +223,10 @@ class SharedEncoder(nn.Module):
 
     def features_of(self, hidden: Tensor, batch: Batch) -> Tensor:
         """Return :meth:`features` from the last hidden states of a batch."""
+        first_or_last = hidden[:, 0]
         if self.config.is_encoder_decoder:
-            last = upload(batch.attention_mask.sum(1) - 1, hidden.device)
-            vectors = hidden[torch.arange(len(last), device=last.device), last]
-        else:
-            vectors = hidden[:, 0]
-        return pool_windows(upcast(vectors), batch, self.window_pooling)
+            first_or_last = last_states(hidden, batch)
+        return pool_windows(upcast(first_or_last), batch, self.window_pooling)
 
     def predict_tokens(self, batch: Batch, positions: Tensor) -> Tensor:
         """Return vocabulary logits at the given positions only.
@@ -253,13 +257,8 @@ class SharedEncoder(nn.Module):
 
     @contextmanager
     def watching_embeddings(self, report: Callable[[Tensor, Tensor], None]) -> Iterator[None]:
-        """Report gradients of what is computed within the context at the input embeddings.
-
-        Args:
-            report: Called with token ids and gradients, on the CPU, when a gradient is computed.
-
-        Raises:
-            EncoderError: No gradient reaches the embeddings: they are frozen, or compiled.
+        """Report gradients of what is computed within the context at the input embeddings, by
+        token ids and gradients on the CPU.
         """
         if self.compiled:
             raise EncoderError("gradients at the tokens cannot be watched: leave --compile out")
@@ -275,11 +274,8 @@ class SharedEncoder(nn.Module):
             ids = inputs[0].cpu()
             output.register_hook(lambda gradient: report(ids, gradient.cpu()))
 
-        handle = self.body.get_input_embeddings().register_forward_hook(watch)
-        try:
+        with self.body.get_input_embeddings().register_forward_hook(watch):
             yield
-        finally:
-            handle.remove()
 
     def apply_head(self, key: str, *inputs: Tensor) -> Any:
         """Apply a head of an objective, in single precision or better.
@@ -304,15 +300,8 @@ class SharedEncoder(nn.Module):
 
     @contextmanager
     def twice_differentiable(self) -> Iterator[bool]:
-        """Use an attention implementation with a second derivative within the context.
-
-        Fused attention has none, on a GPU or a CPU.
-
-        Yields:
-            Whether the implementation differs from the usual one.
-
-        Raises:
-            EncoderError: The body is compiled, which supports first derivatives only.
+        """Use attention with a second derivative, which fused attention lacks, within the context;
+        yield whether it differs from the usual one.
         """
         if self.compiled:
             raise EncoderError("a compiled encoder has no second derivative: leave --compile out")
@@ -323,17 +312,13 @@ class SharedEncoder(nn.Module):
             with sdpa_kernel(SDPBackend.MATH):
                 yield True
         else:
-            self.body.set_attn_implementation("eager")
-            try:
+            with unfused_attention(self.body):
                 yield True
-            finally:
-                self.body.set_attn_implementation(usual)
 
     @property
     def has_dropout(self) -> bool:
-        """Whether any dropout probability, of the classification head or the body, is above zero.
-
-        Some are those of modules, others plain numbers of layers that call the function.
+        """Whether any dropout probability, of the classification head or the body, is above zero:
+        some are those of modules, others plain numbers of layers that call the function.
         """
         return any(
             (isinstance(module, nn.Dropout) and module.p > 0)
@@ -345,10 +330,8 @@ class SharedEncoder(nn.Module):
         )
 
     def body_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters that all objectives share, a tied output layer included.
-
-        A pooler is in the body of the transformers model, but only classification uses it, so it
-        counts as part of the classification head.
+        """Return the parameters that all objectives share, a tied output layer included; a pooler,
+        which only classification uses, counts as part of its head.
         """
         poolers = self.family.pooler_prefixes
         return [p for name, p in self.body.named_parameters() if not name.startswith(poolers)]
@@ -373,22 +356,15 @@ class SharedEncoder(nn.Module):
         return kept
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Copy values, as returned by :meth:`tensors`, into the parameters and buffers.
-
-        Raises:
-            ValueError: The names are not those of this encoder's tensors.
-        """
+        """Copy values, as returned by :meth:`tensors`, into the parameters and buffers."""
         own = self.tensors()
         if own.keys() != tensors.keys():
             raise ValueError(f"other tensors than this encoder's: {own.keys() ^ tensors.keys()}")
         copy_tensors(own, tensors)
 
     def language_model_fingerprint(self) -> str:
-        """Return a hash of everything that token predictions depend on.
-
-        These are the architecture, the body and the language-model head. A pooler, the
-        classification head and the class names are excluded, so that runs that differ only in these
-        share cached token scores.
+        """Return a hash of everything that token predictions depend on, without pooler and classes:
+        runs that differ only in these share cached token scores.
         """
         # JSON converts the other values of a configuration, such as a dtype, to text.
         settings = json.loads(self.config.to_json_string(use_diff=False))
@@ -406,10 +382,7 @@ class SharedEncoder(nn.Module):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Disable dropout within the context; restore the mode of every module afterwards.
-
-        A compiled body runs eagerly within the context.
-        """
+        """Disable dropout within the context, in which a compiled body runs eagerly."""
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
@@ -420,10 +393,8 @@ class SharedEncoder(nn.Module):
                 module.training = training
 
     def save(self, folder: Path, max_length: int, windowing: Windowing = HEAD) -> None:
-        """Save the classifier and its tokenizer as a standard transformers folder.
-
-        ``max_length`` is that of the tokenizer, used when it truncates. How longer texts are read,
-        if not as usual, becomes entries of ``config.json``, which no other program knows.
+        """Save the classifier and its tokenizer, with ``max_length``, as a standard transformers
+        folder; how longer texts are read, if not as usual, becomes entries of ``config.json``.
         """
         config = self.classifier.config
         entries = windowing.model_dump(exclude_defaults=not windowing.in_windows)
@@ -451,11 +422,7 @@ class SharedEncoder(nn.Module):
         }
 
     def load_language_model_head(self, tensors: dict[str, Tensor]) -> None:
-        """Copy what :meth:`language_model_head` returned in an equal encoder.
-
-        Raises:
-            EncoderError: They are of another encoder.
-        """
+        """Copy what :meth:`language_model_head` returned in an equal encoder."""
         own = self.language_model_head()
         if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in tensors.items()}:
             raise EncoderError("the masked-language-model head is of another encoder: train again")
@@ -463,11 +430,8 @@ class SharedEncoder(nn.Module):
         self.new_language_model_head = False
 
     def save_heads(self, folder: Path) -> None:
-        """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``, into a folder.
-
-        The masked-language-model head, unless it is newly initialised and untrained, is beside
-        them. ``head.load_state_dict(safetensors.torch.load_file(path))`` loads one into a module as
-        its factory returns it.
+        """Save the heads of objectives, each as ``OBJECTIVE/NAME.safetensors``, and a trained
+        masked-language-model head into a folder, for ``load_state_dict(load_file(path))``.
         """
         for key, head in self.heads.items():
             path = folder / f"{key}.safetensors"
@@ -485,10 +449,8 @@ class SharedEncoder(nn.Module):
         self._save_tokenizer(folder)
 
     def _save_tokenizer(self, folder: Path) -> None:
-        """Save the tokenizer as it was loaded, whatever it has tokenised in this process.
-
-        A fast tokenizer keeps, and saves, the truncation and padding of its last call, which was
-        made only if the tokens were not in the cache.
+        """Save the tokenizer without truncation and padding of its last call, which it keeps, and
+        which was made only if the tokens were not in the cache.
         """
         self.tokenizer.backend_tokenizer.no_truncation()
         self.tokenizer.backend_tokenizer.no_padding()

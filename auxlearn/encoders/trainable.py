@@ -13,9 +13,6 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.lazy import library
 from auxlearn.encoders.shared import SharedEncoder
 
-#: What can be frozen besides a number of layers.
-PARTS = ("none", "embeddings", "body")
-
 #: Modules of the embeddings in the supported architectures.
 _EMBEDDINGS = re.compile(
     r"(^|\.)(embeddings|shared|embed_tokens|embed_positions|layernorm_embedding)\."

@@ -22,7 +22,12 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import choose_compute, usual_torch
+from auxlearn.encoders.device import (
+    check_compiler,
+    choose_compute,
+    compile_body,
+    usual_torch,
+)
 from auxlearn.encoders.trainable import LowRankAdapters
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
@@ -86,8 +91,6 @@ def train(
     folder.check(config)
     check_source(config, folder.path)
     if config.compile:
-        from auxlearn.encoders.compiled import check_compiler
-
         check_compiler(compute.device)
     reported = ReportedRun(folder.path, config.model_dump(mode="json"))
     loggers = []
@@ -366,8 +369,6 @@ class _Run(Materials):
 
     def _compile_encoder(self) -> None:
         if self.config.compile:
-            from auxlearn.encoders.compiled import compile_body
-
             self.reporter.message("compiling the encoder")
             compile_body(self.encoder, self.compute.autocast)
 

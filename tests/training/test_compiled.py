@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification
 from auxlearn import train
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.encoders.compiled import check_compiler, compile_body
+from auxlearn.encoders.device import check_compiler, compile_body
 from auxlearn.encoders.load import load_encoder
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
@@ -52,7 +52,7 @@ def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
     config, monkeypatch, tmp_path
 ):
     # The graphs as they are captured, without the C++ code that takes a minute for each run.
-    monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda device: None)
+    monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda device: None)
     captured = partialmethod(nn.Module.compile, backend="aot_eager")
     monkeypatch.setattr(nn.Module, "compile", captured)
     real = TrainingLoop.run_step

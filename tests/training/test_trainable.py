@@ -65,7 +65,7 @@ def test_a_body_without_trained_parameters_is_refused(
     config, tmp_path, monkeypatch, part, given, message
 ):
     """However it is frozen: the encoder has two layers."""
-    monkeypatch.setattr("auxlearn.encoders.compiled.check_compiler", lambda *_: None)
+    monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *_: None)
     with pytest.raises(ConfigError, match=message.format(part)):
         train(config(freeze=part, **given))
     assert not (tmp_path / "run").exists()
