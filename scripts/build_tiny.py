@@ -42,13 +42,13 @@ from transformers import (
 from auxlearn.core.rng import generator, seeded
 from auxlearn.data.pydocs.build import load_pydocs
 from auxlearn.data.pydocs.docstrings import (
-    normalised,
     package_folder,
     read_docstrings,
     readable,
     source_files,
     without_near_copies,
 )
+from auxlearn.data.splits import normalise
 
 SEED = 0
 PACKAGES = {  # import name -> name of the distribution; in the order in which they are read
@@ -109,7 +109,7 @@ def collect_documents() -> tuple[list[str], dict[str, int]]:
         for docstring in read_docstrings(folder, source_files(folder)):
             document += 1
             for paragraph in readable(docstring.text):
-                key = normalised(paragraph)
+                key = normalise(paragraph)
                 if key not in seen:
                     seen.add(key)
                     found.append((package, document, paragraph))

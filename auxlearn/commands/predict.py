@@ -12,14 +12,15 @@ from auxlearn.commands.options import PATH, ExampleCommand, options_of, print_js
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import DataError, is_blank, printable, shorten
 from auxlearn.core.table import Table
+from auxlearn.data.tables import table_or_lines
 from auxlearn.evaluation.predict import (
     LABEL,
     PROBABILITY,
     TextSource,
     classify,
     predict,
-    read_texts,
     table_of,
+    texts_table,
 )
 from auxlearn.results.folder import finished_folder
 
@@ -127,7 +128,8 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
         table = Table(COMMAND_LINE, {"text": list(texts)}, places=[COMMAND_LINE] * len(texts))
         is_table = False
     else:  # as bytes: under LC_ALL=C the text stream accepts what is not UTF-8
-        table, is_table = read_texts(sys.stdin.buffer.read(), "standard input")
+        where = "standard input"
+        table, is_table = texts_table(table_or_lines(sys.stdin.buffer.read(), where), where)
     return TextSource(table) if is_table else TextSource(table, None, None, "text", "text_pair")
 
 

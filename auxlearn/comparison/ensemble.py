@@ -27,12 +27,9 @@ from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
-from auxlearn.data.tables import FORMATS
+from auxlearn.data.tables import FORMATS, write_table
 from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
-from auxlearn.evaluation.predict import (
-    prediction_columns,
-    write_predictions_table,
-)
+from auxlearn.evaluation.predict import prediction_columns
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.results.folder import RunFolder, finished_folder
@@ -137,7 +134,7 @@ class Ensemble:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
         path = expand(path)
         check_output_file(path, FORMATS)
-        write_predictions_table(path, self.table(), None)
+        write_table(path, self.table())
 
     def _read_texts(self) -> Split:
         """Read the examples of the set again, as the first run did."""

@@ -1,8 +1,7 @@
 """Cache of tensors on disk, keyed by the hash of their inputs.
 
-Entries are written atomically and carry their key and a checksum of their tensors; a file that is
-damaged, or that of another entry, is reported and computed again. Two processes that request the
-same entry wait for each other, so that it is computed once.
+A file that is damaged, or that of another entry, is reported and computed again. Processes that
+request the same entry wait for each other, so that it is computed once.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def content_key(*values: Any) -> str:
     digest = hashlib.sha256()
     for value in values:
         if isinstance(value, Tensor):
-            header = f"{value.dtype}{tuple(value.shape)}"
-            digest.update(header.encode())
+            digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
             digest.update(_bytes_of(value))
         else:
             digest.update(json.dumps(value, ensure_ascii=False, sort_keys=True).encode())

@@ -1,9 +1,4 @@
-"""Run configuration: defaults filled in, identity, and YAML.
-
-A field of :class:`RunConfig` is a key of a YAML configuration file, a command-line option
-(``learning_rate`` is ``--learning-rate``) and a key of ``config.yaml`` in the run folder. The
-fields are in :mod:`auxlearn.core.run_settings`.
-"""
+"""Run configuration: defaults filled in, identity, and YAML."""
 
 from __future__ import annotations
 
@@ -159,15 +154,14 @@ class RunConfig(RunSettings):
         ]
 
     def identity(self) -> dict[str, Any]:
-        """Return every setting that can change the results, but plug-in files."""
-        content = self.model_dump(mode="json", exclude=_NOT_IDENTITY)
-        sets = [content, *content["ood"]]
-        for values, key in [
-            (content, "encoder"),
-            (content, "init_from"),
-            *((s, "dataset") for s in sets),
-        ]:
-            values[key] = values[key] and path_identity(values[key])
+        """Return every setting that can change the results, but plug-in files, which enter
+        :attr:`digest` by their content.
+        """
+        content = self.model_dump(mode="json", exclude=settings_with("record", RunSettings))
+        for key in ("encoder", "init_from", "dataset"):
+            content[key] = content[key] and path_identity(content[key])
+        for further in content["ood"]:
+            further["dataset"] = path_identity(further["dataset"])
         return content
 
     def objective_names(self) -> tuple[str, ...]:
@@ -237,8 +231,6 @@ def path_identity(path: str) -> str:
 
 #: Where data in memory are saved: in the folder of the run or sweep.
 _SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
-#: A plug-in file enters by its content.
-_NOT_IDENTITY = settings_with("record", RunSettings)
 
 
 def no_run(folder: Path) -> str:

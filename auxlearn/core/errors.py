@@ -1,7 +1,6 @@
 """Exceptions for errors that a user can fix, and how their messages are worded.
 
-Every error caused by user input is a :class:`UserError`. The command line prints its message and
-exits with code 2; ``--debug`` shows the traceback. Any other exception is a bug of this package.
+Every error caused by user input is a :class:`UserError`; any other one is a bug of this package.
 """
 
 from __future__ import annotations

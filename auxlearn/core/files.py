@@ -171,7 +171,6 @@ def _to_json(value: Any, indent: str = "") -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file."""
     try:
         with open(path, encoding="utf-8", opener=regular) as file:
             return json.load(file)
@@ -237,19 +236,18 @@ def _json_digest(content: Any) -> str:
 
 def check_output(path: Path, flag: str = "--output") -> None:
     """Check that a folder can be made or written into, before any work; nothing is created."""
-    limit = 255
     try:
         if "\0" in str(path):
             raise ValueError("a null character is in its name")
         place = path.absolute()
         while not place.exists():
-            if len(os.fsencode(place.name)) > limit:
-                raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+            if len(os.fsencode(place.name)) > 255:
+                raise ValueError(os.strerror(errno.ENAMETOOLONG))
             place = place.parent
         if not place.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{place} is a file")
+            raise ValueError(f"{place} is a file")
         if not os.access(place, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, f"no permission to write into {place}")
+            raise ValueError(f"no permission to write into {place}")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
@@ -317,13 +315,12 @@ def regular(path: str, flags: int) -> int:
 
 
 def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
-    """Return the content of a regular file."""
     shown = shorten(str(path), 300)
     try:
         with open(path, "rb", opener=regular) as file:
-            if (size := os.fstat(file.fileno()).st_size) > limit:
-                raise error(_too_large(shown, size, limit))
-            content = file.read(limit + 1)
+            if (size := os.fstat(file.fileno()).st_size) <= limit:
+                content = file.read(limit + 1)
+                size = len(content)  # it may grow, as some files of /proc do
     except FileNotFoundError:
         raise error(f"there is no file {shown}: check the path") from None
     except _NotRegularError:
@@ -331,8 +328,8 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or fault
         raise error(f"{shown} cannot be read ({reason})") from None
-    if len(content) > limit:  # it grows, as some files of /proc do
-        raise error(_too_large(shown, len(content), limit))
+    if size > limit:
+        raise error(f"{shown} is too large: {size:,} bytes, of which at most {limit:,} are read")
     return content
 
 
@@ -351,7 +348,3 @@ def name_problem(name: str) -> str | None:
     if len(name.encode()) > LONGEST_NAME:
         return f"'{shorten(name)}' is too long for a name: at most {LONGEST_NAME} bytes"
     return None
-
-
-def _too_large(shown: str, size: int, limit: int) -> str:
-    return f"{shown} is too large: {size:,} bytes, of which at most {limit:,} are read"

@@ -1,7 +1,5 @@
-"""Locks between processes: one file each, which says who holds it and since when.
-
-The operating system releases a lock when its process ends, however that happens, so that no lock is
-ever stale. A file that a killed process has left behind is simply locked again.
+"""Locks between processes: one file each, which says who holds it and since when. The system
+releases a lock when its process ends, however that happens, so that none is ever stale.
 """
 
 from __future__ import annotations
@@ -41,7 +39,6 @@ class Lock:
     def acquire(
         self, *, timeout: float | None = None, waiting: Callable[[str], None] | None = None
     ) -> None:
-        """Lock the file."""
         begun = time.monotonic()
         due = begun + GRACE
         while not self._try():

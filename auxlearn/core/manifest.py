@@ -1,8 +1,6 @@
 """Manifests: what a checkpoint or an exported model consists of, verified before it is used.
 
-A manifest names every file with its size and SHA-256, and the tensors of a safetensors file with
-their shapes and dtypes. An exported folder has it as ``manifest.json``; a checkpoint has it in the
-file that names the checkpoint.
+Each file has its size and SHA-256; a safetensors file also its tensors' shapes and dtypes.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from auxlearn.core.files import content_digest, read_checked_json, write_checked
 
 FILE = "manifest.json"
 
+#: Size and checksum of a file; of a safetensors file also ``tensors``, by name.
 Description = dict[str, Any]
-"""Size and checksum of a file; of a safetensors file also ``tensors``, by name."""
 
 
 class Damaged(ValueError):

@@ -1,8 +1,4 @@
-"""Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric that it belongs to.
-
-Every row has ``kind`` ("train" or "eval") and ``step`` besides, most have ``epoch`` and
-``learning_rate``.
-"""
+"""Keys of ``metrics.jsonl``: a quantity, a slash, and the objective or metric it belongs to."""
 
 from __future__ import annotations
 

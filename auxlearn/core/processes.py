@@ -1,9 +1,7 @@
 """Processes that train one run together, as torchrun and ``accelerate launch`` start them.
 
-The first process leads: it reads and writes the run folder and shows progress. The others follow:
-they compute their part of every step, and write nothing. What a process needs of another goes
-through collective operations of ``torch.distributed``, which is imported only where there are
-several processes: gloo on the CPU, NCCL between GPUs.
+The first one leads: it reads and writes the run folder and shows progress. The others compute their
+part of every step. ``torch.distributed`` is imported only where there are several.
 """
 
 from __future__ import annotations
@@ -26,12 +24,11 @@ if TYPE_CHECKING:
 #: What torchrun tells each process that it starts.
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-#: Seconds that a process waits for the others, unless :data:`TIMEOUT_VARIABLE` says otherwise: as
-#: long as the leader may read data alone. A process that has ended is noticed at once.
-_TIMEOUT = 1800
-
-#: Environment variable of these seconds.
+#: Environment variable of the seconds that a process waits for the others.
 TIMEOUT_VARIABLE = "AUXLEARN_PROCESS_TIMEOUT"
+
+#: Its default: as long as the leader may read data alone. One that has ended is noticed at once.
+_TIMEOUT = 1800
 
 #: Seconds in which a process that ends asks whether another one has said why.
 _LAST_WORDS = 10
@@ -69,7 +66,6 @@ def silent(error: UserError) -> bool:
 
 @contextmanager
 def muted() -> Iterator[None]:
-    """Print nothing within the block."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         yield
 
@@ -208,7 +204,6 @@ def _peers_alive() -> Iterator[None]:
 
 
 def _timeout() -> int:
-    """Return how many seconds a process waits for the others."""
     given = os.environ.get(TIMEOUT_VARIABLE) or str(_TIMEOUT)
     if not (given.isdecimal() and 0 < int(given) < 10**8):
         raise ConfigError(

@@ -1,8 +1,6 @@
 """Registries of plug-ins: tasks, losses of the primary task, weightings and reporters by name.
 
-A plug-in is built in, registered by a decorator (in your own code or in a file passed with
-``--plugin``), or declared as an entry point by an installed package. Built-in modules and entry
-points are imported only when their name is requested.
+Built-in modules and entry points of other packages are imported when their name is requested.
 """
 
 from __future__ import annotations
@@ -92,7 +90,6 @@ class Registry:
         }
 
     def names(self) -> list[str]:
-        """Return all names that :meth:`get` accepts, sorted."""
         return sorted({*self._builtin, *self._registered, *self._entry_points()})
 
     def get(self, name: str) -> Any:
@@ -113,9 +110,8 @@ class Registry:
                         f"{named_fault(error)}"
                     ) from error
                 self.register(name)(cls)
-                distribution = entries[name].dist
-                if distribution is not None:
-                    self._code[name][f"distribution {distribution.name}"] = distribution.version
+                if (installed := entries[name].dist) is not None:
+                    self._code[name][f"distribution {installed.name}"] = installed.version
             else:
                 self.require(name)
         return self._registered[name]
@@ -154,22 +150,19 @@ class Registry:
         return self._code[canonical(name)]
 
     def _entry_points(self) -> Mapping[str, EntryPoint]:
-        return _declared(self.group, _search_path())
+        changed = []
+        for place in sys.path:
+            with contextlib.suppress(OSError):
+                changed.append((place, os.stat(place or ".").st_mtime_ns))
+        return _declared(self.group, tuple(changed))
 
 
 @lru_cache(maxsize=16)
-def _declared(group: str, search_path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name; reading those of all packages takes 20 ms."""
+def _declared(group: str, changed: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
+    """Return the entry points of a group by name, read again when a folder of the search path has
+    changed: reading those of all packages takes 20 ms.
+    """
     return {canonical(entry.name): entry for entry in entry_points(group=group)}
-
-
-def _search_path() -> tuple[tuple[str, int], ...]:
-    """Return the folders that are searched for packages, with the time of their last change."""
-    found = []
-    for place in sys.path:
-        with contextlib.suppress(OSError):
-            found.append((place, os.stat(place or ".").st_mtime_ns))
-    return tuple(found)
 
 
 def canonical(name: str) -> str:

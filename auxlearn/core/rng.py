@@ -1,10 +1,7 @@
 """Named random streams: seeds and generators derived from a run's seed and a purpose.
 
-Random numbers depend on the seed, the purpose and the step, not on numbers drawn before. Adding an
-auxiliary task therefore leaves the batches and dropout masks of the primary task unchanged, and a
-resumed run draws the same numbers without saved generator states. On the CPU its results are then
-identical; on a GPU some sums have no fixed order (in the backward pass of fused attention), so
-results can differ in rounding.
+Numbers do not depend on those drawn before, so that an auxiliary task leaves the batches and
+dropout masks of the primary task unchanged, and a resumed run needs no saved generator states.
 """
 
 from __future__ import annotations

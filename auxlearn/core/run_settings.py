@@ -267,7 +267,6 @@ SECTIONS: dict[str, type[Settings]] = {
 
 
 def section_of(name: str) -> str:
-    """Return the heading of a setting of a run."""
     return next(title for title, one in SECTIONS.items() if name in one.model_fields)
 
 
@@ -321,10 +320,8 @@ class RunSettings(
         return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
     def check_effect(self, given: Collection[str]) -> None:
-        """Check that settings that a user has just written have an effect beside the others.
-
-        In a file they may stand unused: sweeps vary what they belong to, and runs write all of
-        them.
+        """Check that settings that a user has just written have an effect beside the others; in a
+        file, where sweeps vary what they belong to, they may stand unused.
         """
         usual = {name: field.default for name, field in type(self).model_fields.items()}
         for name, (others, needed) in _BESIDE.items():

@@ -43,7 +43,6 @@ Metric = Literal[
     "uas",
 ]
 
-
 #: How a text longer than ``max_length`` is read; see :mod:`auxlearn.data.tokens`.
 TextWindow = Literal["head", "head+tail", "windows"]
 
@@ -144,7 +143,6 @@ ClassLabels = Annotated[
 
 
 def is_path(path: str) -> str:
-    """Return a path that can be one."""
     if problem := path_problem(path):
         raise ValueError(problem)
     return path
@@ -181,9 +179,10 @@ class PluginChoice(Settings):
     and options know it.
     """
 
-    name: str
+    name: Annotated[str, AfterValidator(canonical)]
     title: str = ""  # its own name; empty without one
-    options: dict[str, Any] = Field(default_factory=dict)  # those left out have their defaults
+    #: Those left out have their defaults.
+    options: Annotated[dict[str, Any], AfterValidator(_copied)] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -220,16 +219,6 @@ class PluginChoice(Settings):
         if title == "primary":
             raise ValueError("the name 'primary' is that of the primary task: choose another one")
         return canonical(title)
-
-    @field_validator("name")
-    @classmethod
-    def _canonical(cls, name: str) -> str:
-        return canonical(name)
-
-    @field_validator("options")
-    @classmethod
-    def _own(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return {name: _copied(value) for name, value in options.items()}
 
     @model_serializer
     def _short_form(self) -> dict[str, dict[str, Any]]:
@@ -286,7 +275,6 @@ class Columns(Described):
 
     @property
     def text(self) -> str:
-        """Column of the text."""
         return self.text_column or "text"
 
     @property
@@ -296,7 +284,6 @@ class Columns(Described):
 
     @property
     def label(self) -> str:
-        """Column of the label."""
         return self.label_column or "label"
 
     @property
@@ -383,7 +370,6 @@ class ValidationSource:
 
     @classmethod
     def parse(cls, text: str) -> ValidationSource:
-        """Read the written form."""
         if text == "dev":
             return cls()
         if share := re.fullmatch(r"train:(0?\.\d*[1-9]\d*)", text):
@@ -396,20 +382,18 @@ class ValidationSource:
         )
 
 
+#: L3Masking (Table 2) trains all its base-sized encoders at this rate.
+BASE_LEARNING_RATE = 1e-4
+
+
 @dataclass(frozen=True)
 class EncoderCard:
     """Encoder of a short name."""
 
     source: str  # hub id or folder
     title: str  # one line for lists
-    learning_rate: float  # recommended peak learning rate under AdamW
+    learning_rate: float = BASE_LEARNING_RATE  # recommended peak learning rate under AdamW
 
-
-#: L3Masking (Table 2) trains all its base-sized encoders at this rate.
-BASE_LEARNING_RATE = 1e-4
-
-#: The middle of the grid of Mask-tuning (2023, section IV), the one paper here that trains BART.
-MASK_TUNING_LEARNING_RATE = 3e-5
 
 ENCODERS = {
     "tiny": EncoderCard(
@@ -417,25 +401,19 @@ ENCODERS = {
         "1.5 M parameter BERT shipped with auxlearn, for demos and tests",
         1e-3,
     ),
-    "bert": EncoderCard("google-bert/bert-base-uncased", "BERT base", BASE_LEARNING_RATE),
-    "roberta": EncoderCard("FacebookAI/roberta-base", "RoBERTa base", BASE_LEARNING_RATE),
-    "scibert": EncoderCard(
-        "allenai/scibert_scivocab_uncased", "BERT base of scientific papers", BASE_LEARNING_RATE
-    ),
-    "clinicalbert": EncoderCard(
-        "medicalai/ClinicalBERT", "DistilBERT of clinical text", BASE_LEARNING_RATE
-    ),
+    "bert": EncoderCard("google-bert/bert-base-uncased", "BERT base"),
+    "roberta": EncoderCard("FacebookAI/roberta-base", "RoBERTa base"),
+    "scibert": EncoderCard("allenai/scibert_scivocab_uncased", "BERT base of scientific papers"),
+    "clinicalbert": EncoderCard("medicalai/ClinicalBERT", "DistilBERT of clinical text"),
     "bio-clinicalbert": EncoderCard(
-        "emilyalsentzer/Bio_ClinicalBERT", "BERT base of clinical notes", BASE_LEARNING_RATE
+        "emilyalsentzer/Bio_ClinicalBERT", "BERT base of clinical notes"
     ),
-    "bart": EncoderCard(
-        "facebook/bart-base", "BART base (encoder-decoder)", MASK_TUNING_LEARNING_RATE
-    ),
+    # The middle of the grid of Mask-tuning (2023, section IV), the one paper here that trains BART.
+    "bart": EncoderCard("facebook/bart-base", "BART base (encoder-decoder)", 3e-5),
 }
 
 
 def encoder_source(name: str) -> str:
-    """Return the folder or hub id of an encoder."""
     card = ENCODERS.get(name)
     if card is None and name.startswith("~"):
         with suppress(RuntimeError):  # there is no such user
@@ -444,6 +422,5 @@ def encoder_source(name: str) -> str:
 
 
 def recommended_learning_rate(name: str) -> float:
-    """Return the peak learning rate that is the default for an encoder."""
     card = ENCODERS.get(name)
     return card.learning_rate if card else BASE_LEARNING_RATE

@@ -1,9 +1,5 @@
-"""Stopping on a signal at a safe point, so that no work is lost.
-
-Ctrl-C, SIGTERM and SIGHUP (a lost connection) are treated alike. While training, the first of them
-asks for a checkpoint (:class:`StopRequest`); at any other time it interrupts the command at once
-(:func:`interruptible`). Both end with one line. A signal that was ignored when the program was
-started, as ``nohup`` ignores SIGHUP, stays ignored.
+"""Stopping on Ctrl-C, SIGTERM or SIGHUP (a lost connection): while training, the first of them asks
+for a checkpoint; at any other time it interrupts the command at once.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ class StopRequest:
         if threading.current_thread() is threading.main_thread():
             sys.unraisablehook = self._again
             for number in SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:
+                if signal.getsignal(number) != signal.SIG_IGN:  # as of SIGHUP under nohup
                     self._previous[number] = signal.signal(number, self._handle)
         return self
 

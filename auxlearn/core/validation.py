@@ -1,8 +1,4 @@
-"""Base of all settings, and the lines in which their faults are reported.
-
-Settings are immutable pydantic models that reject unknown keys. :func:`validate` builds them from
-plain mappings and turns every fault into a line that a user can act on.
-"""
+"""Base of all settings, and the lines in which their faults are reported."""
 
 from __future__ import annotations
 

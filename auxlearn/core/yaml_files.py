@@ -1,8 +1,7 @@
-"""Reading YAML that may come from anywhere, with bounds on what it may cost.
+"""Reading plain values of YAML that may come from anywhere, with bounds on what it may cost.
 
-Only plain values are read: mappings, lists, text, numbers, true, false and null. A file of a few
-bytes can stand for millions of values, by aliases of aliases; values are therefore counted as if
-every alias were written out. Keys that occur twice, NaN and infinity are errors.
+A file of a few bytes can stand for millions of values, by aliases of aliases; values are therefore
+counted as if every alias were written out.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ def read_yaml(path: str | Path, what: str, error: type[UserError]) -> dict[str, 
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the value of a YAML document."""
     loader = None
     try:
         loader = _Loader(text)

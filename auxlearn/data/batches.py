@@ -1,8 +1,6 @@
 """Mini-batches: padded tensors of texts, and the order in which the texts of a split are drawn.
 
-The batch of a step is a function of the seed, the stream's name and the step alone. A resumed run
-therefore continues with exactly the batches of an uninterrupted one, and the stream of one
-objective does not depend on the others.
+The batch of a step is a function of the seed, the stream's name and the step alone.
 """
 
 from __future__ import annotations
@@ -120,7 +118,6 @@ def _token_positions(texts: TokenizedTexts, indices: Tensor) -> tuple[Tensor, Te
 
 def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
     """Make a batch of the texts with some indices, ``(texts,)``, padded to the longest of them."""
-
     source, inside = _token_positions(texts, indices)
     pad = partial(_padded, source, inside)
     types, tags = texts.token_type_ids, texts.tags
@@ -138,10 +135,8 @@ def collate(texts: TokenizedTexts, indices: Tensor) -> Batch:
 
 
 class BatchStream:
-    """An endless sequence of shuffled batches of texts of similar length.
-
-    Each epoch of ``steps_per_epoch`` batches shuffles the texts, sorts them by length within
-    buckets of :data:`BUCKET_BATCHES` batches and shuffles the batches; its last may be smaller.
+    """An endless sequence of shuffled batches of texts of similar length: each epoch shuffles the
+    texts, sorts them by length within buckets, and shuffles the batches; one may be smaller.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -176,10 +171,8 @@ class BatchStream:
 
 
 class UniformStream(BatchStream):
-    """An endless sequence of full batches drawn uniformly from the texts, whatever their lengths.
-
-    A batch of texts of similar length would not be representative: length and class are often
-    correlated. An incomplete last batch is dropped, so that none is noisier than the others.
+    """An endless sequence of full batches drawn uniformly from the texts, whatever their lengths,
+    which are often correlated with classes; an incomplete last batch is dropped.
     """
 
     def __init__(self, texts: TokenizedTexts, batch_size: int, seed: int, name: str) -> None:
@@ -213,11 +206,9 @@ BLOCK = 1000
 
 
 def sampling_probabilities(sizes: Sequence[int], smoothing: float) -> Tensor:
-    """Return the probability of each set to be sampled, proportional to size ** smoothing.
-
-    This is the data-set smoothing of MaChAmp (van der Goot et al. 2021,
-    https://arxiv.org/abs/2005.14672) and of multilingual BERT: 0 samples all sets equally often, 1
-    by their size, and 1 / T with temperature T.
+    """Return the probability of each set to be sampled, proportional to size ** smoothing, as in
+    MaChAmp (van der Goot et al. 2021, https://arxiv.org/abs/2005.14672): with 0 all sets are
+    sampled equally often, with 1 by their size, and with 1 / T by temperature T.
     """
     powers = torch.tensor(sizes, dtype=torch.float64) ** smoothing
     return powers / powers.sum()

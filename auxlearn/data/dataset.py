@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas
 
 
+#: The splits with a fixed meaning; all other splits are further evaluation sets.
 CORE_SPLITS = ("train", "dev", "test")
-"""The splits with a fixed meaning; all other splits are further evaluation sets."""
 
 DEV_NAMES = ("dev", "validation", "valid", "val")
 
@@ -152,7 +152,6 @@ class TextDataset:
 
     @property
     def kind(self) -> Kind:
-        """Kind of the labels."""
         return self.splits["train"].kind
 
     def split(self, name: str) -> Split:

@@ -15,13 +15,9 @@ from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import (
     HALF_A_PAIR,
-    READ_FORMATS,
     as_json,
     is_encodable,
-    json_table,
-    read_lines,
-    read_table,
-    text_lines,
+    read_table_or_lines,
 )
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import (
@@ -40,8 +36,8 @@ _ADVICE_OF_OTHERS = " (--labels gives a label the one that it stands for)"
 
 LACKED = "has labels that train lacks"
 
+#: Characters of a text: tokenising one takes some 200 bytes per character.
 LONGEST_TEXT = 1_000_000
-"""Characters of a text: tokenising one takes some 200 bytes per character."""
 
 
 def check_distinct(columns: Columns) -> None:
@@ -60,8 +56,7 @@ def with_kind_of(table: Table, columns: Columns) -> Columns:
     """Return columns with the kind of the labels of a table, unless it is given."""
     if columns.kind:
         return columns
-    kind = find_kind(table, columns).name
-    return columns.model_copy(update={"kind": kind})
+    return columns.model_copy(update={"kind": find_kind(table, columns).name})
 
 
 @dataclass(frozen=True)
@@ -243,7 +238,6 @@ def assemble(
 
 
 def text_values(table: Table, column: str) -> list[str]:
-    """Return the texts of a column."""
     values = table.columns[column]
     for row, value in enumerate(values):
         if isinstance(value, str) and not is_encodable(value):
@@ -296,30 +290,27 @@ def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = Fal
     """
     if not user_path(path, DataError).exists():
         raise DataError(f"corpus file {path} does not exist")
-    table, lines = None, []
-    if path.suffix.lower() in READ_FORMATS:
-        table = read_table(path)
-    else:
-        lines = text_lines(read_lines(path), str(path))
-        table = json_table(lines, str(path))
-    if table is not None:
+    found = read_table_or_lines(path)
+    if isinstance(found, Table):
         wanted = list(dict.fromkeys((text_column or "text", *(() if exact else ("text",)))))
-        column = next((name for name in wanted if name in table.columns), None)
+        column = next((name for name in wanted if name in found.columns), None)
         if column is None:
             raise DataError(
                 f"corpus file {path} has no column {' or '.join(map(repr, wanted))} (it has "
-                f"{some_of(table.columns)}): name the column with --text-column"
+                f"{some_of(found.columns)}): name the column with --text-column"
             )
-        for row, value in enumerate(values := table.columns[column]):
+        for row, value in enumerate(values := found.columns[column]):
             if not isinstance(value, str | None) or not is_encodable(value):
                 what = HALF_A_PAIR if isinstance(value, str) else f"{describe(value)} is no text"
-                raise DataError(f"{table.place(row)}: {what} (column '{shorten(column)}')")
+                raise DataError(f"{found.place(row)}: {what} (column '{shorten(column)}')")
         lines = [value for value in values if value is not None]
     elif exact and text_column is not None:
         raise DataError(
             f"corpus file {path} has a text per line and no column '{shorten(text_column)}': leave "
             "--text-column out"
         )
+    else:
+        lines = found
     texts = tuple(line for line in lines if not is_blank(line))
     if not texts:
         raise DataError(f"corpus file {path} contains no text")

@@ -1,10 +1,4 @@
-"""Data-set folders: one table file per split; a single table is read as one in memory.
-
-A folder contains files named after the splits, ``train``, ``dev`` (or ``validation``, ``valid``,
-``val``) and ``test``, as .jsonl, .csv, .tsv or .parquet. Any further table file is a split of the
-file's name. A file ``<split>_meta.tsv``, with a header and one row per example, adds its columns to
-:attr:`Split.meta <auxlearn.data.dataset.Split.meta>`.
-"""
+"""Data-set folders: a table file for each split, which ``<split>_meta.tsv`` adds columns to."""
 
 from __future__ import annotations
 
@@ -21,7 +15,6 @@ from auxlearn.data.tables import READ_FORMATS, read_table
 
 
 def read_folder(folder: Path, columns: Columns = USUAL) -> TextDataset:
-    """Read every split in a folder."""
     files = data_files(folder)
     if "train" not in files:
         raise DataError(
@@ -48,8 +41,7 @@ def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = 
             f"{folder} has no split '{shorten(split)}': {_contents(folder, files)}{hint}"
         )
     examples = parse_examples(read_table(files[name]), columns)
-    examples = _with_meta_file(examples, files[name])
-    return to_split(examples, name)
+    return to_split(_with_meta_file(examples, files[name]), name)
 
 
 def read_labelled_file(path: Path, label_names: tuple[str, ...], columns: Columns) -> Split:
@@ -74,8 +66,11 @@ def data_files(folder: Path) -> dict[str, Path]:
     if not folder.is_dir():
         raise DataError(f"there is no folder {shown}: check the path")
     # Archives made on a Mac hold a file ._NAME beside each NAME.
-    found = [path for path in _entries(folder) if not path.name.startswith(".")]
-    found = [path for path in found if path.suffix.lower() in READ_FORMATS]
+    found = [
+        path
+        for path in _entries(folder)
+        if path.suffix.lower() in READ_FORMATS and not path.name.startswith(".")
+    ]
     stems = {path.stem for path in found}
     files: dict[str, Path] = {}
     for path in found:

@@ -1,9 +1,4 @@
-"""Data in memory: DataFrames, lists, dictionaries and ``datasets`` objects, read as files are.
-
-Each split becomes a :class:`~auxlearn.core.table.Table`, which is checked like that of a
-file: the same data give the same data set, in memory or in a folder. :func:`save_folder` writes
-that folder.
-"""
+"""Data in memory: DataFrames, lists, dictionaries and ``datasets`` objects, read as files are."""
 
 from __future__ import annotations
 
@@ -32,8 +27,8 @@ from auxlearn.data.examples import assemble, parse_examples, parse_splits, to_sp
 from auxlearn.data.folders import in_reading_order
 from auxlearn.data.tables import HALF_A_PAIR, check_columns, is_encodable
 
+#: Column that divides a single table into splits, if the table has it.
 SPLIT_COLUMN = "split"
-"""Column that divides a single table into splits, if the table has it."""
 
 WHERE = "data in memory"
 

@@ -1,7 +1,5 @@
-"""Part-of-speech taggers of other packages, whichever is installed, and the words they tag.
-
-All give the tags of the Penn Treebank (Marcus et al. 1993, https://aclanthology.org/J93-2004), as
-the tables of L3Masking have them. None of them is downloaded here.
+"""Part-of-speech taggers of other packages, whichever is installed: all give the tags of the Penn
+Treebank (Marcus et al. 1993, https://aclanthology.org/J93-2004), as L3Masking has them.
 """
 
 from __future__ import annotations

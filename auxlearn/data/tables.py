@@ -1,7 +1,4 @@
-"""Table files (.jsonl, .csv, .tsv, .parquet) read into columns, with the line of each row.
-
-Sizes are bounded before memory is used for them.
-"""
+"""Table files (.jsonl, .csv, .tsv, .parquet) read into columns, with the line of each row."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +125,7 @@ def _arrow(values: Any) -> Any:
 
 
 def _read_jsonl(path: Path) -> Table:
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []
+    records: dict[int, dict[str, Any]] = {}
     for number, line in enumerate(_text_of(path).split("\n"), start=1):
         if not line.strip():
             continue
@@ -147,11 +143,8 @@ def _read_jsonl(path: Path) -> Table:
             )
         if "\\ud" in line.lower() and not is_encodable(row):
             raise DataError(f"{path}:{number}: {HALF_A_PAIR}")
-        rows.append(row)
-        lines.append(number)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    check_columns(path, names)
-    return Table(str(path), {name: [row.get(name) for row in rows] for name in names}, lines)
+        records[number] = row
+    return _of_records(str(path), records)
 
 
 def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -348,33 +341,40 @@ _NO_LINES = {
 }
 
 
-def read_lines(path: Path) -> bytes:
-    """Return the content of a file that is read line by line, if its name speaks of lines."""
+def read_table_or_lines(path: Path) -> Table | list[str]:
+    """Read a table file, or one line by line, if its name speaks of lines."""
+    suffix = path.suffix.lower()
+    if suffix in READ_FORMATS:
+        return read_table(path)
     for fault, endings in _NO_LINES.items():
-        if path.suffix.lower() in endings:
+        if suffix in endings:
             raise DataError(f"{path}: {fault}")
-    return read_file(path, LARGEST_FILE, DataError)
+    return table_or_lines(read_file(path, LARGEST_FILE, DataError), str(path))
 
 
-def text_lines(content: bytes, where: str) -> list[str]:
-    """Return the lines of a text, which end at a line feed, with or without a carriage return;
-    other characters that some programs break lines at, such as U+2028, are part of a line.
+def table_or_lines(content: bytes, where: str) -> Table | list[str]:
+    """Return the table of lines that are objects of JSON, if the first that is not blank is one;
+    else the lines, which end at a line feed, with or without a carriage return: other characters
+    that some programs break lines at, such as U+2028, are part of a line.
     """
-    return _decoded(content, where).replace("\r\n", "\n").split("\n")
-
-
-def json_table(lines: Sequence[str], where: str) -> Table | None:
-    """Return the table of lines that are objects of JSON, if the first that is not blank is one."""
-    rows = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not rows or not isinstance(_json(rows[0][1], f"{where}:{rows[0][0]}"), dict):
-        return None
-    records = [_json(line, f"{where}:{number}") for number, line in rows]
-    numbers = [number for number, _ in rows]
-    for number, record in zip(numbers, records, strict=True):
+    lines = _decoded(content, where).replace("\r\n", "\n").split("\n")
+    rows = {number: line for number, line in enumerate(lines, 1) if line.strip()}
+    first = next(iter(rows), 0)
+    if not rows or not isinstance(_json(rows[first], f"{where}:{first}"), dict):
+        return lines
+    records = {number: _json(line, f"{where}:{number}") for number, line in rows.items()}
+    for number, record in records.items():
         if not isinstance(record, dict):
             raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
-    names = dict.fromkeys(name for record in records for name in record)
-    return Table(where, {name: [record.get(name) for record in records] for name in names}, numbers)
+    return _of_records(where, records)
+
+
+def _of_records(where: str, records: Mapping[int, Mapping[str, Any]]) -> Table:
+    """Return the table of the objects on some lines."""
+    names = list(dict.fromkeys(name for record in records.values() for name in record))
+    check_columns(where, names)
+    columns = {name: [record.get(name) for record in records.values()] for name in names}
+    return Table(where, columns, list(records))
 
 
 def _json(line: str, place: str) -> Any:

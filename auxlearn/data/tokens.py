@@ -1,11 +1,7 @@
 """Tokenised texts: each split is tokenised once and cached as flat arrays.
 
-Of a text that is longer than ``max_length``, "head" keeps the first tokens, as tokenizers do.
-"head+tail" keeps tokens from its beginning and from its end, as in Sun et al., How to Fine-Tune
-BERT for Text Classification? (2019, https://arxiv.org/abs/1905.05583): they keep the first 128 and
-the last 382 of 510 tokens beside the special ones. With another ``max_length`` the proportion is
-the same, rounded, with at least one token from the beginning. "windows" keeps all of it, in rows of
-``max_length`` tokens that overlap, as tokenizers return them with ``return_overflowing_tokens``.
+Of a text that is longer than ``max_length``, "head" keeps the first tokens, "head+tail" tokens from
+both ends (see :data:`HEAD_SHARE`), and "windows" all of it, in rows that overlap.
 """
 
 from __future__ import annotations
@@ -41,7 +37,9 @@ CHUNK_TEXTS = 2048
 #: Characters tokenised at once, unless a single text has more.
 CHUNK_LENGTH = 1_000_000
 
-#: Share of the tokens that "head+tail" keeps from the beginning, special tokens left out.
+#: Share of the tokens that "head+tail" keeps from the beginning, special tokens left out: of 510,
+#: Sun et al., How to Fine-Tune BERT for Text Classification? (2019,
+#: https://arxiv.org/abs/1905.05583), keep the first 128 and the last 382.
 HEAD_SHARE = 128 / 510
 
 #: Texts from which on progress is shown.
@@ -113,35 +111,31 @@ class TokenizedTexts:
     def rows_of(self, indices: Tensor) -> Tensor:
         """Return the windows of some texts, one text after the other, by number."""
         counts = self.window_counts(indices)
-        if counts is None:
-            return indices
-        before = counts.cumsum(0) - counts
-        return torch.arange(int(counts.sum())) + (
-            self._first_rows[indices] - before
-        ).repeat_interleave(counts)
+        return indices if counts is None else _ranges(self._first_rows[indices], counts)
 
     def select(self, indices: Tensor) -> TokenizedTexts:
         """Return the texts with the given indices, ``(n,)``, in the given order."""
         lengths = self.lengths[indices]
-        offsets = offsets_of(lengths)
-        source = torch.cat(
-            [torch.arange(int(self.offsets[i]), int(self.offsets[i + 1])) for i in indices]
-            or [torch.arange(0)]
-        )
-        return self._taken(source, offsets, indices)
+        tokens = _ranges(self.offsets[:-1][indices], lengths)
+        return self._taken(tokens, offsets_of(lengths), indices)
 
     def _taken(
         self, tokens: Tensor | slice, offsets: Tensor, rows: Tensor | slice
     ) -> TokenizedTexts:
         arrays = {name: getattr(self, name) for name in _BY_TOKEN}
-        taken: dict[str, Any] = {
-            name: None if values is None else values[tokens] for name, values in arrays.items()
-        }
-        labels = None if self.labels is None else self.labels[rows]
+        taken = {name: one[tokens] for name, one in arrays.items() if one is not None}
+        if self.labels is not None:
+            taken["labels"] = self.labels[rows]
         if self.windows is not None:
             chosen = self.rows_of(torch.arange(len(self))[rows])
             taken["windows"] = offsets_of(self.windows.diff()[chosen])
-        return replace(self, offsets=offsets, labels=labels, **taken)
+        return replace(self, offsets=offsets, **taken)
+
+
+def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
+    """Return as many numbers from each start as its count says, one range after the other."""
+    before = counts.cumsum(0) - counts
+    return torch.arange(int(counts.sum())) + (starts - before).repeat_interleave(counts)
 
 
 def offsets_of(lengths: Tensor) -> Tensor:
@@ -186,9 +180,8 @@ def concatenate(*parts: TokenizedTexts) -> TokenizedTexts:
 class Tokenization:
     """How texts become tokens: by which tokenizer, in rows of how many, and what of long texts.
 
-    ``[MASK]`` or ``[SEP]`` in a text is ordinary text (``split_special_tokens``; a SentencePiece
-    vocabulary that lists them still finds them). An unknown word is never maskable, because nothing
-    can be learned from predicting it. Of a pair the longer text is cut first.
+    ``[MASK]`` in a text is ordinary text (``split_special_tokens``; a SentencePiece vocabulary that
+    lists it still finds it). Of a pair the longer text is cut first.
     """
 
     tokenizer: Any
@@ -274,7 +267,8 @@ class Tokenization:
         arrays = {
             "input_ids": flat,
             "words": numbered,
-            "maskable": (numbered >= 0) & ~torch.isin(flat, special),  # special: unknown words too
+            # Unknown words are special: nothing can be learned from predicting them.
+            "maskable": (numbered >= 0) & ~torch.isin(flat, special),
             "lengths": torch.tensor(lengths, dtype=torch.int64),
             "rows": torch.tensor(rows, dtype=torch.int64),
         }
@@ -340,11 +334,9 @@ class Tokenization:
         return found | {"tags": tags_of(found["starts"], split.texts, targets)}
 
     def word_starts(self, texts: Sequence[str]) -> Tensor:
-        """Return the number of the word that begins at each token, ``(tokens,)``; -1 elsewhere.
-
-        Words are counted over all texts, and divided by single spaces. Some tokenizers count the
-        space before a word to it. A word in two windows begins in the one whose nearer end is
-        farther away.
+        """Return the number of the word, divided by single spaces and counted over all texts, that
+        begins at each token, ``(tokens,)``; -1 elsewhere. Some tokenizers count the space before a
+        word to it. A word in two windows begins in the one whose nearer end is farther away.
         """
         starts: list[int] = []
         before = 0

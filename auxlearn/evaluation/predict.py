@@ -22,10 +22,7 @@ from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import (
     FORMATS,
     READ_FORMATS,
-    json_table,
-    read_lines,
-    read_table,
-    text_lines,
+    read_table_or_lines,
     write_table,
 )
 from auxlearn.kinds.base import Arrays, Kind
@@ -72,7 +69,6 @@ class TextSource:
 
 
 def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
-    """Return texts as a table."""
     if isinstance(texts, Path):
         if text_pairs is not None:
             raise DataError(f"second texts are a column of {texts}: leave text_pairs out")
@@ -123,23 +119,17 @@ def texts_of(texts: Any, text_column: str | None = None) -> Split:
 def read_texts_file(path: Path) -> tuple[Table, bool]:
     """Read a table file or one with a JSON object per line, or a file with one text per line."""
     path = user_path(path, DataError)
-    if path.suffix.lower() in READ_FORMATS:
-        return read_table(path), True
-    return read_texts(read_lines(path), str(path))
+    return texts_table(read_table_or_lines(path), str(path))
 
 
-def read_texts(content: bytes, where: str) -> tuple[Table, bool]:
-    """Return a table of one text per line, blank ones left out, or of JSON objects if it begins so,
-    and whether it is one of these.
-    """
-    lines = text_lines(content, where)
-    if (table := json_table(lines, where)) is not None:
-        return table, True
-    rows = [(number, line.strip()) for number, line in enumerate(lines, 1) if line.strip()]
+def texts_table(found: Table | list[str], where: str) -> tuple[Table, bool]:
+    """Return what was read as a table, without blank lines, and whether it was one."""
+    if isinstance(found, Table):
+        return found, True
+    rows = {number: line.strip() for number, line in enumerate(found, 1) if line.strip()}
     if not rows:
         raise DataError(f"{where} contains no text")
-    lines, numbers = [line for _, line in rows], [number for number, _ in rows]
-    return Table(where, {"text": lines}, numbers), False
+    return Table(where, {"text": list(rows.values())}, list(rows)), False
 
 
 @checked
@@ -202,24 +192,11 @@ def classify(
         or _known(config.text_pair_column, source),
     )
     check_distinct(columns)
-    table = predict_table(run, source.table, columns)
-    if output is not None:
-        write_predictions_table(output, table, source.path)
-    return table, columns
-
-
-def _known(column: str | None, source: TextSource) -> str | None:
-    """Return the column of the run if the source has it; new texts may have other columns."""
-    return column if column in source.table.columns else None
-
-
-def predict_table(run: Path, table: Table, columns: Columns = USUAL) -> Table:
-    """Return a table with the predictions of a finished run as further columns."""
-    kind = kind_of(RunFolder(run).read_config().kind)
+    kind, table = kind_of(config.kind), source.table
     text = find_text(table.columns, columns, kind.text_columns)
-    columns = columns.model_copy(update={"text_column": text})
-    readable = kind.texts(table, columns.text) if columns.text in table.columns else table
-    texts, pairs = _texts(readable, columns, RunResults.load(run).dataset.pairs)
+    reading = columns.model_copy(update={"text_column": text})
+    readable = kind.texts(table, reading.text) if reading.text in table.columns else table
+    texts, pairs = _texts(readable, reading, RunResults.load(run).dataset.pairs)
 
     from auxlearn.evaluation.classifier import Classifier
 
@@ -235,7 +212,15 @@ def predict_table(run: Path, table: Table, columns: Columns = USUAL) -> Table:
     added = prediction_columns(
         kind, blocks, len(texts), classifier.label_names, classifier.thresholds
     )
-    return replace(table, columns={**table.columns, **added})
+    table = replace(table, columns=table.columns | added)
+    if output is not None:
+        write_table(output, table, source.path, list(added))
+    return table, columns
+
+
+def _known(column: str | None, source: TextSource) -> str | None:
+    """Return the column of the run if the source has it; new texts may have other columns."""
+    return column if column in source.table.columns else None
 
 
 def prediction_columns(
@@ -294,12 +279,6 @@ def _texts(
         has_pairs = False
     pairs = text_values(table, columns.text_pair) if has_pairs else None
     return text_values(table, columns.text), pairs
-
-
-def write_predictions_table(path: Path, table: Table, source: Path | None) -> None:
-    """Write a table with predictions in the format of the suffix."""
-    added = tuple(name for name in table.columns if _is_added(name))
-    write_table(path, table, source, added)
 
 
 def _is_added(name: str) -> bool:

@@ -1,5 +1,1 @@
-"""The built-in data set ``pydocs``, made of the docstrings of installed libraries.
-
-:mod:`~auxlearn.data.pydocs.docstrings` extracts prose from docstrings, and
-:mod:`~auxlearn.data.pydocs.build` selects texts and builds the data set.
-"""
+"""The built-in data set ``pydocs``, made of the docstrings of installed libraries."""

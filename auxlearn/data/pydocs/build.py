@@ -1,11 +1,7 @@
 """Build the data set ``pydocs``: which library does a documentation text come from?
 
-The texts are the docstrings of five libraries that this package depends on, so that no download is
-needed. The libraries are read as text and never imported. The out-of-distribution set
-``pydocs_notes`` has the same labels but another kind of text: parameter descriptions and notes
-instead of opening summaries.
-
-Words that reveal the library are replaced (see :func:`neutral`).
+The texts are the docstrings of five libraries that this package depends on. The out-of-distribution
+set ``pydocs_notes`` has parameter descriptions and notes instead of opening summaries.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ from auxlearn.data.pydocs.docstrings import (
     PARAMETERS,
     Docstring,
     entries,
-    normalised,
     package_folder,
     paragraphs,
     read_docstrings,
@@ -36,22 +31,18 @@ from auxlearn.data.pydocs.docstrings import (
     source_files,
     without_near_copies,
 )
+from auxlearn.data.splits import normalise
 
-EXTRACTION = 1
-"""Part of the cache key; raise it when a change of the code changes the texts."""
-
+EXTRACTION = 1  # part of the cache key; raise it when a change of the code changes the texts
 LABELS = ("numpy", "pandas", "scipy", "sklearn", "torch")
 ROWS_PER_LABEL = {"train": 200, "dev": 60, "test": 120}
 OOD_NAME, OOD_ROWS_PER_LABEL = "pydocs_notes", 120
-SHORTEST, LONGEST = 8, 60
-"""Minimum and maximum number of words of a text."""
-NEAR_COPY = 0.7
-"""Overlap of word sets above which two texts count as near copies."""
-NOTES_PER_DOCSTRING = 3
-"""Maximum; otherwise functions with many parameters would dominate the pool."""
+SHORTEST, LONGEST = 8, 60  # words of a text
+NEAR_COPY = 0.7  # overlap of word sets above which two texts count as near copies
+NOTES_PER_DOCSTRING = 3  # else functions with many parameters would dominate
 
+#: Texts by kind ("summary" or "notes"), then by label.
 Pool = dict[str, dict[str, list[str]]]
-"""Kind of text ("summary" or "notes"), then label, then texts."""
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
@@ -183,7 +174,7 @@ def _read() -> Pool:
         folder = package_folder(label)
         for docstring in read_docstrings(folder, source_files(folder, _SUBPACKAGES[label])):
             for kind, text in _texts(docstring):
-                key = normalised(text)
+                key = normalise(text)
                 labels_of[key].add(label)
                 found.setdefault(key, (kind, label, text))
     # A text that two libraries share has no label. Of near copies, summaries are preferred, then

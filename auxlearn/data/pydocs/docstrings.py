@@ -1,8 +1,7 @@
-"""Extract prose from the docstrings of installed packages.
+"""Extract prose from the docstrings of installed packages, which are parsed and never imported.
 
-Packages are neither imported nor run: their files are located through the import system and parsed
-with :mod:`ast`. A docstring is split into sections (numpydoc or Google style), sections into
-paragraphs or parameter entries, and their markup is reduced to plain words.
+A docstring is split into sections (numpydoc or Google style), sections into paragraphs or parameter
+entries, and their markup is reduced to plain words.
 """
 
 from __future__ import annotations
@@ -23,11 +22,8 @@ from pathlib import Path
 
 from auxlearn.core.errors import DataError
 
-SUMMARY = ""
-"""Title of the section before the first heading."""
-
-BODY = "body"
-"""Title of text that follows a heading's indented block."""
+SUMMARY = ""  # title of the section before the first heading
+BODY = "body"  # title of text that follows a heading's indented block
 
 NOTES = frozenset({"note", "notes", "warning", "warnings", "tip", "important", "caution"})
 ENTRIES = frozenset(
@@ -291,11 +287,6 @@ def readable(docstring: str) -> list[str]:
     return found
 
 
-def normalised(text: str) -> str:
-    """Return a text's letters and digits, case-folded, which are equal for copies."""
-    return "".join(character for character in text.casefold() if character.isalnum())
-
-
 def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:
     """Return the indices of the texts whose set of words overlaps that of no earlier one by the
     threshold (intersection over union), in order.
@@ -312,7 +303,8 @@ def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[i
         candidates = {other for word in prefix for other in by_rare_word[word]}
         least, most = threshold * len(own), len(own) / threshold
         if any(
-            least <= len(words[other]) <= most and _overlap(own, words[other]) >= threshold
+            least <= len(words[other]) <= most
+            and len(own & words[other]) / len(own | words[other]) >= threshold
             for other in candidates
         ):
             continue
@@ -320,8 +312,3 @@ def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[i
         for word in prefix:
             by_rare_word[word].append(row)
     return kept
-
-
-def _overlap(first: frozenset[str], second: frozenset[str]) -> float:
-    common = len(first & second)
-    return common / (len(first) + len(second) - common)
