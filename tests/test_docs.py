@@ -32,7 +32,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.validation import validate
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps import branches

@@ -355,7 +355,7 @@ def _of_models(
         split=split,
         unknown_labels=config.unknown_labels,
     )
-    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.evaluator import Classifier
     from auxlearn.evaluation.metrics import map_predictions, score, true_labels
     from auxlearn.objectives.base import in_order
 

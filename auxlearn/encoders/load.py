@@ -22,8 +22,7 @@ from transformers.utils.hub import cached_file
 
 from auxlearn.core import rng
 from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
-from auxlearn.core.files import content_digest, user_path
-from auxlearn.core.manifest import verify_export
+from auxlearn.core.files import content_digest, user_path, verify_export
 from auxlearn.core.settings import ENCODERS, encoder_source
 from auxlearn.encoders import checks
 from auxlearn.encoders.families import FAMILIES, family_of

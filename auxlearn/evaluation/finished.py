@@ -117,7 +117,7 @@ def evaluate(
         )
         mapped[name] = mapped_set(trained, source, evaluated)
 
-    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.evaluator import Classifier
 
     classifier = Classifier.of_run(folder)
     constant = _majority(trained) if kind is CLASSIFICATION else classifier.constant

@@ -198,7 +198,7 @@ def classify(
     readable = kind.texts(table, reading.text) if reading.text in table.columns else table
     texts, pairs = _texts(readable, reading, RunResults.load(run).dataset.pairs)
 
-    from auxlearn.evaluation.classifier import Classifier
+    from auxlearn.evaluation.evaluator import Classifier
 
     classifier = Classifier.of_run(run)
     names = [LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]

@@ -23,8 +23,7 @@ from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.config import load_config
 from auxlearn.core.errors import RunError, UserError, printable, shorten
-from auxlearn.core.files import expand, user_path, write_text
-from auxlearn.core.manifest import Damaged, tensors_of
+from auxlearn.core.files import Damaged, expand, tensors_of, user_path, write_text
 from auxlearn.core.metric_names import TITLES
 from auxlearn.core.version import __version__
 from auxlearn.reports.texts import (

@@ -19,8 +19,7 @@ from typing import Any
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, RunError
-from auxlearn.core.files import expand, replaced_folder, write_bytes
-from auxlearn.core.manifest import write_manifest
+from auxlearn.core.files import expand, replaced_folder, write_bytes, write_manifest
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.processes import Processes, joined
 from auxlearn.core.progress import Reporter

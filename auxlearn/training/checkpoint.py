@@ -6,7 +6,7 @@ dropout masks and corruption follow from the seed and the step. On the CPU a res
 the same digits as an uninterrupted one; on a GPU it sees the same batches and random numbers, but
 rounds differently (:mod:`auxlearn.core.rng`).
 
-``latest.json`` describes every file that the run is resumed from (:mod:`auxlearn.core.manifest`):
+``latest.json`` describes every file that the run is resumed from (:mod:`auxlearn.core.files`):
 the tensors, the best weights so far, and the logs of the run as long as they were. All of them are
 verified before any is used.
 """
@@ -27,8 +27,16 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from auxlearn.core.errors import RunError, first_fault
-from auxlearn.core.files import read_checked_json, write_bytes, write_checked_json
-from auxlearn.core.manifest import Damaged, Description, describe_bytes, tensors_of, verify_file
+from auxlearn.core.files import (
+    Damaged,
+    Description,
+    describe_bytes,
+    read_checked_json,
+    tensors_of,
+    verify_file,
+    write_bytes,
+    write_checked_json,
+)
 from auxlearn.results.record import LOGS
 
 #: Why a phase of training ended: all of its epochs are done, or dev has stopped improving.

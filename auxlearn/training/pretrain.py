@@ -28,9 +28,10 @@ from auxlearn.core.files import (
     filled_folder,
     read_record,
     user_path,
+    verify_export,
     write_checked_json,
+    write_manifest,
 )
-from auxlearn.core.manifest import verify_export, write_manifest
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
 from auxlearn.core.run_settings import PretrainSettings

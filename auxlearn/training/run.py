@@ -11,8 +11,7 @@ from typing import Any
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.files import expand, replaced_folder
-from auxlearn.core.manifest import write_manifest
+from auxlearn.core.files import expand, replaced_folder, write_manifest
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS

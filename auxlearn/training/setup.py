@@ -17,8 +17,7 @@ from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig, path_identity
 from auxlearn.core.errors import ConfigError, EncoderError, RunError, describe, shorten
-from auxlearn.core.files import content_digest, expand
-from auxlearn.core.manifest import verify_export
+from auxlearn.core.files import content_digest, expand, verify_export
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import PluginChoice, ValidationSource

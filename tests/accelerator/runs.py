@@ -25,7 +25,7 @@ from auxlearn.core.registry import LOSSES
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.results import plots
 from auxlearn.scoring import pseudo_likelihood

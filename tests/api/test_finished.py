@@ -24,7 +24,7 @@ from transformers import logging
 import auxlearn
 from auxlearn.core.errors import DataError, UserError
 from auxlearn.core.files import read_json
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.record import Evaluation
 from tests import helpers
 from tests.cli.helpers import call, error, write_run
@@ -54,7 +54,7 @@ def expected(run):
 def test_probabilities_are_computed_and_reduced_by_blocks(run, expected, monkeypatch):
     whole = auxlearn.evaluate(run, ROWS)["data"]
     monkeypatch.setattr("auxlearn.objectives.base.BLOCK_VALUES", 3)
-    monkeypatch.setattr("auxlearn.evaluation.classifier.BATCH_SIZE", 2)
+    monkeypatch.setattr("auxlearn.evaluation.evaluator.BATCH_SIZE", 2)
     assert len(list(Classifier.of_run(run).blocks(TEXTS))) == 3
     monkeypatch.setattr(Classifier, "probabilities", None)  # all at once
     frame = auxlearn.predict(run, TEXTS)

@@ -15,7 +15,7 @@ from transformers import pipeline
 import auxlearn
 from auxlearn.cli import cli
 from auxlearn.data.load import find_card
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import MAX_LENGTH, call, error, write_run, write_split

@@ -15,7 +15,7 @@ import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.settings import OODSource
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import call, error, write_split
@@ -52,7 +52,7 @@ def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatc
     expected = np.mean(alone, axis=0)
     said = [("no", "yes")[number] for number in expected.argmax(1)]
 
-    monkeypatch.setattr("auxlearn.evaluation.classifier.load_classifier", None)  # is not used
+    monkeypatch.setattr("auxlearn.evaluation.evaluator.load_classifier", None)  # is not used
     found = auxlearn.ensemble(*members)
     np.testing.assert_allclose(found.probabilities, expected, atol=1e-7, rtol=0)
     assert found.scores.accuracy == accuracy_score(labels, said)

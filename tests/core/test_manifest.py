@@ -7,8 +7,14 @@ import torch
 from safetensors.torch import save_file
 
 from auxlearn.core.errors import EncoderError
-from auxlearn.core.files import write_checked_json
-from auxlearn.core.manifest import FILE, Damaged, tensors_of, verify_export, write_manifest
+from auxlearn.core.files import (
+    MANIFEST,
+    Damaged,
+    tensors_of,
+    verify_export,
+    write_checked_json,
+    write_manifest,
+)
 from auxlearn.encoders.load import load_classifier, load_encoder
 from tests.helpers import one_line
 
@@ -26,7 +32,7 @@ def folder(tmp_path):
 
 
 def test_a_manifest_describes_every_file_and_tensor(folder):
-    files = json.loads((folder / FILE).read_text())["files"]
+    files = json.loads((folder / MANIFEST).read_text())["files"]
     assert list(files) == ["config.json", "inner/vocab.txt", "model.safetensors"]
     assert files["config.json"]["bytes"] == 2
     assert files["model.safetensors"]["tensors"] == {
@@ -48,10 +54,10 @@ def replace_by_folder(path):
 
 
 def rewrite(folder, change):
-    content = json.loads((folder / FILE).read_text())
+    content = json.loads((folder / MANIFEST).read_text())
     del content["sha256"]
     change(content)
-    write_checked_json(folder / FILE, content)
+    write_checked_json(folder / MANIFEST, content)
 
 
 DAMAGES = {
@@ -61,12 +67,12 @@ DAMAGES = {
     "a missing file": lambda f: (f / "config.json").unlink(),
     "a cut file": lambda f: (f / "config.json").write_text("{"),
     "a folder in place of a file": lambda f: replace_by_folder(f / "config.json"),
-    "no JSON": lambda f: (f / FILE).write_text("{"),
-    "no checksum": lambda f: (f / FILE).write_text('{"files": {}}'),
-    "a list": lambda f: (f / FILE).write_text("[]"),
-    "nested too deeply": lambda f: (f / FILE).write_text("[" * 20_000),
-    "not UTF-8": lambda f: (f / FILE).write_bytes(b"\xff"),
-    "a folder in place of the manifest": lambda f: replace_by_folder(f / FILE),
+    "no JSON": lambda f: (f / MANIFEST).write_text("{"),
+    "no checksum": lambda f: (f / MANIFEST).write_text('{"files": {}}'),
+    "a list": lambda f: (f / MANIFEST).write_text("[]"),
+    "nested too deeply": lambda f: (f / MANIFEST).write_text("[" * 20_000),
+    "not UTF-8": lambda f: (f / MANIFEST).write_bytes(b"\xff"),
+    "a folder in place of the manifest": lambda f: replace_by_folder(f / MANIFEST),
     "no files": lambda f: rewrite(f, lambda c: c.pop("files")),
     "files in a list": lambda f: rewrite(f, lambda c: c.update(files=["x"])),
     **{

@@ -64,7 +64,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, monkeypatch):
     monkeypatch.chdir(made)
-    monkeypatch.setattr("auxlearn.evaluation.classifier.Classifier.of_run", None)  # no work
+    monkeypatch.setattr("auxlearn.evaluation.evaluator.Classifier.of_run", None)  # no work
     *arguments, target = REFUSED[what].translate({ord("{"): "", ord("}"): ""}).split()
     before = content_digest(made)
     line = error(*arguments, "--output", target)

@@ -7,8 +7,8 @@ import pytest
 
 import auxlearn
 from auxlearn.core.errors import ConfigError, DataError, RunError
-from auxlearn.core.manifest import write_manifest
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.core.files import write_manifest
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call, error

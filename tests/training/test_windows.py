@@ -10,12 +10,12 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 import auxlearn
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.manifest import write_manifest
+from auxlearn.core.files import write_manifest
 from auxlearn.core.settings import Windowing
 from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.load import load_encoder
-from auxlearn.evaluation.classifier import Classifier
+from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.objectives.base import in_order
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.training.terms import split_batch
