@@ -21,7 +21,6 @@ R = TypeVar("R")
 
 
 def as_path(value: Any) -> str:
-    """Return a path as text."""
     if not isinstance(value, str | os.PathLike) or not isinstance(path := os.fspath(value), str):
         raise ValueError("a path is needed, as text or pathlib.Path")
     return is_path(path)
@@ -46,7 +45,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     parameter, described as the docstring says. ``Any`` is passed on; what ``**settings`` takes is
     not checked.
     """
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     kinds = {parameter.kind: name for name, parameter in parameters.items()}
     more = kinds.get(inspect.Parameter.VAR_POSITIONAL)
     others = kinds.get(inspect.Parameter.VAR_KEYWORD)
@@ -72,25 +72,18 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         base = type("_Base", (_Arguments,), {"model_config": config})
         return create_model(function.__name__, __base__=base, **fields)
 
-    positional = [
-        name
-        for name, parameter in parameters.items()
-        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    ]
-
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        values: dict[str, Any] = dict(zip(positional, args, strict=False))
-        rest = args[len(positional) :]
-        if (rest and not more) or values.keys() & kwargs.keys():
+        try:
+            bound = signature.bind_partial(*args)
+            if bound.arguments.keys() & kwargs.keys():
+                raise TypeError("an argument is given twice")
+        except TypeError:
             return function(*args, **kwargs)  # Python says what is wrong
-        if more:
-            values[more] = rest
-        found = validate(settings(), {**values, **kwargs}, function.__name__)
-        named = {name: getattr(found, name) for name in parameters if name != others}
-        rest = named.pop(more) if more else ()
-        first = [named.pop(name) for name in positional]
-        return function(*first, *rest, **named, **(found.model_extra or {}))
+        found = validate(settings(), {**bound.arguments, **kwargs}, function.__name__)
+        for name in parameters:
+            bound.arguments[name] = found.model_extra if name == others else getattr(found, name)
+        return function(*bound.args, **bound.kwargs)
 
     vars(call)["settings"] = settings
     return call

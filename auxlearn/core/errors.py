@@ -14,9 +14,6 @@ from typing import Any
 #: Characters of a name or value in a message.
 LENGTH = 60
 
-#: Names that a message lists.
-COUNT = 8
-
 #: Names of which a message lists all that a misspelt one could be, at most.
 MOST_LISTED = 40
 
@@ -106,7 +103,7 @@ def text_of(value: object) -> str:
         return describe(value)
 
 
-def some_of(names: Iterable[Any], count: int = COUNT) -> str:
+def some_of(names: Iterable[Any], count: int = 8) -> str:
     """Return names separated by commas; of many names the first ones and the number of the others.
 
     >>> some_of("abc"), some_of(range(12), 3)

@@ -21,9 +21,6 @@ from auxlearn.core.errors import ConfigError, Interrupted, TrainingDiverged, Use
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: What torchrun tells each process that it starts.
-_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
 #: Environment variable of the seconds that a process waits for the others.
 TIMEOUT_VARIABLE = "AUXLEARN_PROCESS_TIMEOUT"
 
@@ -39,7 +36,8 @@ _BUCKET = 2**25
 
 def process_count() -> int:
     """Return how many processes were started together; 1 without torchrun."""
-    started = all(os.environ.get(name) for name in _VARIABLES)
+    told = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # by torchrun
+    started = all(os.environ.get(name) for name in told)
     return int(os.environ["WORLD_SIZE"]) if started else 1
 
 
@@ -105,7 +103,6 @@ class Processes:
         return wait
 
     def any(self, flag: bool) -> bool:
-        """Return whether a flag is set in any process."""
         if self.count == 1:
             return flag
         import torch

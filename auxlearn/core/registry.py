@@ -126,7 +126,6 @@ class Registry:
         return [name for name, cls in self._registered.items() if cls.__module__ == module]
 
     def options(self, name: str) -> Any:
-        """Return the class of a plug-in's options."""
         cls = self.get(name)
         base, needed = _INTERFACE[self.kind]
         missing = sorted(getattr(cls, "__abstractmethods__", ()))

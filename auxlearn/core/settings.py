@@ -208,7 +208,6 @@ class PluginChoice(Settings):
 
     @property
     def written(self) -> str:
-        """Both names as they are written."""
         return f"{self.name}:{self.title}" if self.title else self.name
 
     @field_validator("title")
@@ -236,7 +235,6 @@ def setting(default: Any, role: Role, **rules: Any) -> Any:
 
 
 def settings_with(role: Role, settings: type[Settings]) -> set[str]:
-    """Return the names of the settings that have a role."""
     fields = settings.model_fields.items()
     return {name for name, one in fields if one.json_schema_extra == {"role": role}}
 
@@ -365,7 +363,6 @@ class ValidationSource:
 
     @property
     def is_dev(self) -> bool:
-        """Whether the examples are those of dev."""
         return self.share is None and self.file is None
 
     @classmethod

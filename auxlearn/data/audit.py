@@ -148,7 +148,6 @@ def word_lengths(split: Split) -> Lengths:
 
 
 def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
-    """Return the lengths of the texts of a split in tokens."""
     return _summary("tokens", _counts(tokenizer, split), max_length)
 
 

@@ -157,7 +157,6 @@ class BatchStream:
         return self._order[position]
 
     def batch(self, step: int) -> Batch:
-        """Return the batch of a step (counted from 0)."""
         return collate(self.texts, self.indices(step))
 
     def _shuffle(self, epoch: int) -> list[Tensor]:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 #: The splits with a fixed meaning; all other splits are further evaluation sets.
 CORE_SPLITS = ("train", "dev", "test")
 
-DEV_NAMES = ("dev", "validation", "valid", "val")
-
 
 def split_name(stem: str) -> str:
     """Return the split that a file or hub split of this name holds.
@@ -29,7 +27,7 @@ def split_name(stem: str) -> str:
     ('dev', 'test', 'hard_cases')
     """
     lower = stem.lower()
-    if lower in DEV_NAMES:
+    if lower in ("validation", "valid", "val"):
         return "dev"
     return lower if lower in CORE_SPLITS else stem
 

@@ -31,9 +31,6 @@ from auxlearn.kinds.choose import (
 )
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
-_ADVICE = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
-_ADVICE_OF_OTHERS = " (--labels gives a label the one that it stands for)"
-
 LACKED = "has labels that train lacks"
 
 #: Characters of a text: tokenising one takes some 200 bytes per character.
@@ -89,12 +86,9 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
         require(kind, "labels (label maps)")
     if columns.unknown_labels == "count":
         require(kind, "unknown_labels count")
-    for role in ("text", "text_pair", "label"):
-        name = getattr(columns, role)
-        optional = (role == "text_pair" and columns.text_pair_column is None) or (
-            role == "label" and not labelled
-        )
-        if name not in table.columns and not optional:
+    needed = {"text": True, "text_pair": columns.text_pair_column is not None, "label": labelled}
+    for role in filter(needed.get, needed):
+        if (name := getattr(columns, role)) not in table.columns:
             raise DataError(_no_column(table, name, role))
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
@@ -175,7 +169,6 @@ def to_split(
 
 
 def own_names(examples: RawExamples) -> tuple[str, ...]:
-    """Return the names of the labels of examples, in order."""
     names = {name for label in examples.labels or () for name in examples.kind.names(label)}
     return examples.kind.label_names(sort_labels(names))
 
@@ -210,7 +203,9 @@ def assemble(
     unknown = {name for examples in raw_splits.values() for name in _unknown(examples, present)}
     implied = {name for name in unknown if kind.implies(present, name)}
     names = label_names or (sort_labels((*present, *implied)) if implied else present)
-    advice = _ADVICE if kind is CLASSIFICATION else _ADVICE_OF_OTHERS
+    advice = " (--labels gives a label the one that it stands for)"
+    if kind is CLASSIFICATION:
+        advice = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
     splits, notes = {}, []
     for name, examples in raw_splits.items():
         if (examples.text_pairs is None) != (train.text_pairs is None):

@@ -56,7 +56,6 @@ def is_single_table(path: Path) -> bool:
 
 
 def data_files(folder: Path) -> dict[str, Path]:
-    """Return the data file of each split in a folder."""
     shown = shorten(str(folder), 300)
     if folder.is_file():
         raise DataError(
@@ -119,7 +118,6 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def in_reading_order(names: Iterable[str]) -> list[str]:
-    """Return the names of splits in the order in which they are read."""
     known = set(names)
     return [*(one for one in CORE_SPLITS if one in known), *sorted(known - {*CORE_SPLITS})]
 

@@ -235,19 +235,16 @@ class DatasetCard(Settings):
 
 
 def card_names() -> list[str]:
-    """Return the names of the package's cards, sorted."""
     return sorted(path.stem for path in CARD_FOLDER.glob("*.yaml"))
 
 
 def find_card(name: str) -> DatasetCard:
-    """Return one of the package's cards by name."""
     if name not in card_names():
         raise DataError(f"there is no data-set card '{name}': {did_you_mean(name, card_names())}")
     return read_card(CARD_FOLDER / f"{name}.yaml")
 
 
 def read_card(path: Path) -> DatasetCard:
-    """Read a card from a YAML file."""
     content = read_yaml(path, "data-set card", DataError)
     try:
         card: DatasetCard = validate(DatasetCard, content, f"data-set card {path}")

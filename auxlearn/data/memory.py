@@ -33,7 +33,6 @@ SPLIT_COLUMN = "split"
 WHERE = "data in memory"
 
 _TABLES = "a DataFrame, a mapping of columns to lists, a list of mappings, or a datasets.Dataset"
-_ACCEPTED = f"{_TABLES}, or a mapping of splits to these"
 
 
 def in_memory(data: Any) -> bool:
@@ -112,7 +111,6 @@ def save_folder(dataset: TextDataset, folder: Path, columns: Columns = USUAL) ->
 def _splits(
     data: Any, columns: Columns, split_column: str | None, only: str = "train"
 ) -> tuple[dict[str, Table], list[str]]:
-    """Return the table of each split, and notes."""
     if isinstance(data, Table):
         return divided(data, columns, split_column, only), []
     if isinstance(data, TextDataset):
@@ -121,7 +119,10 @@ def _splits(
     if is_table(data):
         return divided(_table(data, WHERE, columns), columns, split_column, only), []
     if not isinstance(data, Mapping) or not data:
-        raise DataError(f"{of_type(data)} is not a data set: give {_ACCEPTED}, or a path")
+        raise DataError(
+            f"{of_type(data)} is not a data set: give {_TABLES}, or a mapping of splits to these, "
+            "or a path"
+        )
     if split_column is not None:
         raise DataError(
             f"{WHERE} are divided into splits already: leave split_column out, or give one table"

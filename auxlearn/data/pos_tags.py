@@ -141,7 +141,6 @@ def token_tags(
 
 
 def _tags_of(encoding: Any, sources: Sequence[str], tagger: Tagger) -> list[str | None]:
-    """Return the part of speech of each token of one text or pair of texts."""
     tags: list[str | None] = [None] * len(encoding.ids)
     for sequence, source in enumerate(sources):
         places = [

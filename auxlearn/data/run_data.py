@@ -170,7 +170,6 @@ def with_known_labels(split: Split, label_names: tuple[str, ...]) -> Split:
 
 
 def dataset_content(dataset: TextDataset) -> dict[str, str]:
-    """Return a digest of each split of a data set by the split's name."""
     return {name: split.fingerprint for name, split in dataset.everything.items()}
 
 

@@ -399,7 +399,6 @@ def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:
 
 
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:
-    """Check that no text consists of special tokens alone."""
     words = (tokenized.words >= 0).long()
     counts = offsets_of(words)[tokenized.offsets].diff()
     empty = (counts == 0).nonzero().flatten()

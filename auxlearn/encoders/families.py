@@ -245,7 +245,6 @@ FAMILIES = {
 
 
 def family_of(model_type: str) -> Family:
-    """Return the family of an architecture."""
     if model_type not in FAMILIES:
         raise EncoderError(
             f"architecture '{model_type}' is not supported: use one of {', '.join(FAMILIES)}"

@@ -193,7 +193,6 @@ def load_classifier(folder: Path, kind: Kind = CLASSIFICATION) -> tuple[Any, Any
 
 
 def check_length(config: Any, max_length: int) -> None:
-    """Check that an encoder has enough positions for texts of ``max_length`` tokens."""
     limit = max_positions(config)
     if limit is not None and max_length > limit:
         raise EncoderError(

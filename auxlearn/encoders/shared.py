@@ -308,12 +308,9 @@ class SharedEncoder(nn.Module):
         usual = self.config._attn_implementation
         if usual == "eager":
             yield False
-        elif usual in FUSED:
-            with sdpa_kernel(SDPBackend.MATH):
-                yield True
-        else:
-            with unfused_attention(self.body):
-                yield True
+            return
+        with sdpa_kernel(SDPBackend.MATH) if usual in FUSED else unfused_attention(self.body):
+            yield True
 
     @property
     def has_dropout(self) -> bool:
@@ -347,13 +344,9 @@ class SharedEncoder(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all parameters and persistent buffers by name; tied ones once, by first name."""
-        kept: dict[str, Tensor] = {}
-        seen: set[int] = set()
-        for name, tensor in self.state_dict(keep_vars=True).items():
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                kept[name] = tensor
-        return kept
+        every = self.state_dict(keep_vars=True)
+        first = {id(tensor): name for name, tensor in reversed(every.items())}
+        return {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Copy values, as returned by :meth:`tensors`, into the parameters and buffers."""

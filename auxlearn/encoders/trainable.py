@@ -35,7 +35,6 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
 
 
 def lowest_layers(body: nn.Module, number: int) -> list[nn.Module]:
-    """Return the lowest layers of a body."""
     layers = layers_of(body)
     if number > len(layers):
         raise ConfigError(

@@ -130,7 +130,6 @@ def evaluate(
 
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
-    """Return the sets to evaluate on by name."""
     if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
         sets = {text_of(name): one for name, one in dataset.items()}
         for name in sets:

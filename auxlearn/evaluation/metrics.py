@@ -41,7 +41,6 @@ class Predictions:
         return self.kind.mean_loss(self.truth, self.outputs, len(self.names), metric)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics on all examples, by name."""
         return self.kind.scores(self.truth, self.predicted, self.outputs, self.names)
 
     def lines(self) -> Iterator[dict[str, Any]]:

@@ -66,7 +66,6 @@ class Docstring:
 
     @property
     def public(self) -> bool:
-        """Whether no part of the name starts with an underscore."""
         return bool(self.name) and not any(part.startswith("_") for part in self.name.split("."))
 
 
