@@ -28,10 +28,8 @@ def as_path(value: Any) -> str:
 
 #: A path of the user; the function gets it as text.
 UserPath = Annotated[str | os.PathLike[str], PlainValidator(as_path)]
-#: A positive number.
-Count = Annotated[int, Field(ge=1)]
-#: Name of a column.
-Column = Annotated[str, Field(min_length=1, max_length=1000)]
+Count = Annotated[int, Field(ge=1)]  # a positive number
+Column = Annotated[str, Field(min_length=1, max_length=1000)]  # name of a column
 
 
 class _Arguments(Settings):

@@ -11,11 +11,8 @@ import reprlib
 from collections.abc import Collection, Iterable
 from typing import Any
 
-#: Characters of a name or value in a message.
-LENGTH = 60
-
-#: Names of which a message lists all that a misspelt one could be, at most.
-MOST_LISTED = 40
+LENGTH = 60  # characters of a name or value in a message
+MOST_LISTED = 40  # names of which a message lists all that a misspelt one could be, at most
 
 #: Control characters, separators that some programs take for line breaks, marks that turn the
 #: direction of writing, and halves of characters.

@@ -24,8 +24,7 @@ from auxlearn.core.errors import EncoderError, UserError, first_fault, shorten
 
 #: Ends the names of files, and of folders, that are still being written: ``.NAME.1a2b3c4d.part``.
 PART = ".part"
-#: Key of the checksum in JSON files that :func:`write_checked_json` writes.
-CHECKSUM = "sha256"
+CHECKSUM = "sha256"  # key of the checksum in JSON files that :func:`write_checked_json` writes
 
 T = TypeVar("T")
 

@@ -17,10 +17,8 @@ from pathlib import Path
 
 #: Seconds to wait for a lock before its holder is named: :func:`is_held` holds it for a moment.
 GRACE = 0.2
-#: Seconds between two messages about a lock that is waited for.
-REMIND_EVERY = 60.0
-#: Seconds between two attempts.
-POLL = 0.02
+REMIND_EVERY = 60.0  # seconds between two messages about a lock that is waited for
+POLL = 0.02  # seconds between two attempts
 
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 

@@ -23,8 +23,7 @@ METRICS: dict[str, dict[str, str]] = {
 #: Title of each metric.
 TITLES = {metric: title for titles in METRICS.values() for metric, title in titles.items()}
 
-#: Metrics that are better the smaller they are.
-ERRORS = frozenset({"mae"})
+ERRORS = frozenset({"mae"})  # metrics that are better the smaller they are
 
 #: Least and greatest value of the metrics that are not from 0 to 1.
 RANGES = {"pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0), "mae": (0.0, float("inf"))}
@@ -37,8 +36,7 @@ def sign(metric: str) -> int:
 
 #: Name of the validation objective, whose loss and gradient norm are logged beside the others.
 VALIDATION = "validation"
-#: Name of the differentiable surrogate among the metrics on dev.
-SURROGATE = "surrogate"
+SURROGATE = "surrogate"  # name of the differentiable surrogate among the metrics on dev
 
 
 class Quantity(StrEnum):

@@ -27,11 +27,8 @@ TIMEOUT_VARIABLE = "AUXLEARN_PROCESS_TIMEOUT"
 #: Its default: as long as the leader may read data alone. One that has ended is noticed at once.
 _TIMEOUT = 1800
 
-#: Seconds in which a process that ends asks whether another one has said why.
-_LAST_WORDS = 10
-
-#: Bytes that are summed at a time: large enough for the bandwidth of the network.
-_BUCKET = 2**25
+_LAST_WORDS = 10  # seconds in which a process that ends asks whether another one has said why
+_BUCKET = 2**25  # bytes that are summed at a time: large enough for the bandwidth of the network
 
 
 def process_count() -> int:
@@ -163,8 +160,7 @@ class Processes:
         return shared
 
 
-#: This process alone.
-ALONE = Processes()
+ALONE = Processes()  # this process alone
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterator[list[int]]:

@@ -35,8 +35,7 @@ _INTERFACE = {
     "weighting": ("Weighting", ("weights", "step", "state_dict")),
     "reporter": ("RunReporter", ("log",)),
 }
-#: Flag of the classes that are Python's own, to which no attribute can be given.
-_IMMUTABLE = 1 << 8
+_IMMUTABLE = 1 << 8  # flag of the classes that are Python's own, to which no attribute can be given
 
 
 class Registry:

@@ -29,8 +29,7 @@ from auxlearn.core.settings import (
 )
 from auxlearn.core.validation import Described, OneOrMany, Settings, one_or_many
 
-#: Tasks, sets, plug-in files or trackers of a run.
-MOST_ENTRIES = 100
+MOST_ENTRIES = 100  # tasks, sets, plug-in files or trackers of a run
 
 
 class _Source(Described):

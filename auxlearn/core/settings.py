@@ -49,8 +49,7 @@ TextWindow = Literal["head", "head+tail", "windows"]
 #: How the class logits of the windows of a text become those of the text.
 WindowPooling = Literal["mean", "max"]
 
-#: Windows of a text that are read unless ``max_windows`` says otherwise.
-MAX_WINDOWS = 16
+MAX_WINDOWS = 16  # windows of a text that are read unless ``max_windows`` says otherwise
 
 #: Characters of the name of a class.
 LONGEST_LABEL = 200
@@ -148,8 +147,7 @@ def is_path(path: str) -> str:
     return path
 
 
-#: A path in the settings.
-PathText = Annotated[str, AfterValidator(is_path)]
+PathText = Annotated[str, AfterValidator(is_path)]  # a path in the settings
 
 
 def _one_of_several(fold: Any) -> Any:
@@ -295,8 +293,7 @@ class Columns(Described):
         return Columns(**{name: getattr(self, name) for name in Columns.model_fields})
 
 
-#: Columns of the usual names, without rules for labels.
-USUAL = Columns()
+USUAL = Columns()  # columns of the usual names, without rules for labels
 
 
 class FurtherSet(Settings):
@@ -379,8 +376,7 @@ class ValidationSource:
         )
 
 
-#: L3Masking (Table 2) trains all its base-sized encoders at this rate.
-BASE_LEARNING_RATE = 1e-4
+BASE_LEARNING_RATE = 1e-4  # L3Masking (Table 2) trains all its base-sized encoders at this rate
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from auxlearn.core.errors import (
     suggestion,
 )
 
-#: Faults of a configuration that are listed; the others are counted.
-FAULTS = 5
+FAULTS = 5  # faults of a configuration that are listed; the others are counted
 
 
 class Settings(BaseModel):

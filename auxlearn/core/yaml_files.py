@@ -18,12 +18,9 @@ import yaml
 from auxlearn.core.errors import UserError, shorten
 from auxlearn.core.files import read_file, user_path
 
-#: Bytes of a file.
-LARGEST_FILE = 500_000
-#: Values of a file with every alias written out.
-MOST_VALUES = 100_000
-#: Lists and mappings within each other.
-DEEPEST = 40
+LARGEST_FILE = 500_000  # bytes of a file
+MOST_VALUES = 100_000  # values of a file with every alias written out
+DEEPEST = 40  # lists and mappings within each other
 
 
 def read_yaml(path: str | Path, what: str, error: type[UserError]) -> dict[str, Any]:

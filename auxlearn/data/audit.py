@@ -121,8 +121,7 @@ def seen_in_train(train: Split, split: Split) -> list[bool]:
     return [key in known for key in text_keys(split, exact=True)]
 
 
-#: Texts tokenised at once.
-_CHUNK = 1000
+_CHUNK = 1000  # texts tokenised at once
 
 
 @dataclass(frozen=True)

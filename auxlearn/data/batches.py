@@ -200,8 +200,7 @@ def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:
     return list(order.split(sizes))
 
 
-#: Steps whose sets are drawn together.
-BLOCK = 1000
+BLOCK = 1000  # steps whose sets are drawn together
 
 
 def sampling_probabilities(sizes: Sequence[int], smoothing: float) -> Tensor:

@@ -33,8 +33,7 @@ from auxlearn.kinds.labels import check_renamed, sort_labels
 
 LACKED = "has labels that train lacks"
 
-#: Characters of a text: tokenising one takes some 200 bytes per character.
-LONGEST_TEXT = 1_000_000
+LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
 
 
 def check_distinct(columns: Columns) -> None:

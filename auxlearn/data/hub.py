@@ -14,8 +14,7 @@ from auxlearn.data.examples import assemble, own_names, parse_splits
 from auxlearn.kinds.base import WORD_LABELS
 from auxlearn.kinds.choose import KINDS, named
 
-#: Time in which the hub must answer whether it has a data set.
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0  # time in which the hub must answer whether it has a data set
 
 USE_A_FOLDER = (
     "put train.jsonl, dev.jsonl and test.jsonl (one {'text': ..., 'label': ...} per line) "

@@ -27,8 +27,7 @@ from auxlearn.data.memory import in_memory, read_memory, read_memory_split
 from auxlearn.data.splits import hold_out, take_fold
 from auxlearn.data.tables import READ_FORMATS, read_table
 
-#: Share held out as dev if a data set has no dev split.
-DEV_SHARE = 0.1
+DEV_SHARE = 0.1  # share held out as dev if a data set has no dev split
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
 

@@ -27,8 +27,7 @@ from auxlearn.data.examples import assemble, parse_examples, parse_splits, to_sp
 from auxlearn.data.folders import in_reading_order
 from auxlearn.data.tables import HALF_A_PAIR, check_columns, is_encodable
 
-#: Column that divides a single table into splits, if the table has it.
-SPLIT_COLUMN = "split"
+SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the table has it
 
 WHERE = "data in memory"
 

@@ -17,8 +17,7 @@ import torch
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import CHUNK_TEXTS, Tokenization, TokenizedTexts
 
-#: Returns the part of speech of each word of a text.
-Tagger = Callable[[list[str]], list[str]]
+Tagger = Callable[[list[str]], list[str]]  # returns the part of speech of each word of a text
 
 #: How to get a tagger.
 ADVICE = "install one with `pip install textblob`, or spaCy with en_core_web_sm"

@@ -22,8 +22,7 @@ HALF_A_PAIR = (
     "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
 )
 
-#: Columns of a table.
-MOST_COLUMNS = 2_000
+MOST_COLUMNS = 2_000  # columns of a table
 
 
 def read_table(path: Path) -> Table:
@@ -435,8 +434,7 @@ def _read_conllu(path: Path) -> Table:
     return _sentences(path, of, ("tokens", "tags", "xpos", "head", "deprel"), "#")
 
 
-#: ID of a multi-word token or an empty node.
-_NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")
+_NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")  # ID of a multi-word token or an empty node
 
 
 def _sentences(

@@ -24,26 +24,21 @@ from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
 from auxlearn.kinds.choose import require
 
-#: Texts are cut at their end.
-HEAD = Windowing()
-
-#: Part of every cache key; raise it when the meaning of the arrays changes.
-FORMAT = 1
+HEAD = Windowing()  # texts are cut at their end
+FORMAT = 1  # part of every cache key; raise it when the meaning of the arrays changes
 
 #: Texts tokenised at once. A tokenizer returns over a hundred bytes per token, of which about a
 #: dozen are kept.
 CHUNK_TEXTS = 2048
 
-#: Characters tokenised at once, unless a single text has more.
-CHUNK_LENGTH = 1_000_000
+CHUNK_LENGTH = 1_000_000  # characters tokenised at once, unless a single text has more
 
 #: Share of the tokens that "head+tail" keeps from the beginning, special tokens left out: of 510,
 #: Sun et al., How to Fine-Tune BERT for Text Classification? (2019,
 #: https://arxiv.org/abs/1905.05583), keep the first 128 and the last 382.
 HEAD_SHARE = 128 / 510
 
-#: Texts from which on progress is shown.
-SHOW_PROGRESS = 10_000
+SHOW_PROGRESS = 10_000  # texts from which on progress is shown
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import Evaluation, RunResults
 
-#: Texts per forward pass, of single classes.
-BATCH_SIZE = 64
+BATCH_SIZE = 64  # texts per forward pass, of single classes
 
 
 @dataclass

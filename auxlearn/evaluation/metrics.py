@@ -18,8 +18,7 @@ from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.base import in_order
 from auxlearn.results.record import Evaluation, Scores
 
-#: Classes of an example whose probabilities are kept, if there are many classes.
-TOP_CLASSES = 20
+TOP_CLASSES = 20  # classes of an example whose probabilities are kept, if there are many classes
 
 #: Numbers of texts and their outputs, of some texts at a time.
 Blocks = Iterable[tuple[np.ndarray, Arrays]]

@@ -29,8 +29,7 @@ from auxlearn.results.record import RunResults
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
 
-#: Range of the logarithm of beta.
-RANGE = (-6.0, 4.0)
+RANGE = (-6.0, 4.0)  # range of the logarithm of beta
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,7 @@ OOD_NAME, OOD_ROWS_PER_LABEL = "pydocs_notes", 120
 SHORTEST, LONGEST = 8, 60  # words of a text
 NEAR_COPY = 0.7  # overlap of word sets above which two texts count as near copies
 NOTES_PER_DOCSTRING = 3  # else functions with many parameters would dominate
-
-#: Texts by kind ("summary" or "notes"), then by label.
-Pool = dict[str, dict[str, list[str]]]
+Pool = dict[str, dict[str, list[str]]]  # texts by kind ("summary" or "notes"), then by label
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
