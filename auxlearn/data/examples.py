@@ -86,8 +86,9 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
     if columns.unknown_labels == "count":
         require(kind, "unknown_labels count")
     needed = {"text": True, "text_pair": columns.text_pair_column is not None, "label": labelled}
-    for role in filter(needed.get, needed):
-        if (name := getattr(columns, role)) not in table.columns:
+    for role, is_needed in needed.items():
+        name = getattr(columns, role)
+        if is_needed and name not in table.columns:
             raise DataError(_no_column(table, name, role))
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
