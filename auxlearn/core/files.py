@@ -202,9 +202,8 @@ def read_record(
     required: bool = False,
     exact: bool = False,
 ) -> T:
-    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types;
-    unless the record is to be exact, the file may have further keys, which sweeps write for
-    readers.
+    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types; the
+    file may have further keys, unless the record is to be exact.
     """
     known: Any = kind  # no type variable is hashable
     try:

@@ -171,10 +171,8 @@ def _copied(value: Any) -> Any:
 
 
 class PluginChoice(Settings):
-    """A plug-in chosen by name, with its options; in YAML ``name`` or ``{name: {option: value}}``.
-
-    A task can be given a name of its own, as in ``supervised:questions``, by which results, logs
-    and options know it.
+    """A plug-in chosen by name, with its options; in YAML ``name`` or ``{name: {option: value}}``,
+    where a task may have a name of its own in results and logs, as in ``supervised:questions``.
     """
 
     name: Annotated[str, AfterValidator(canonical)]

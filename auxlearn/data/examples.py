@@ -184,10 +184,8 @@ def assemble(
     columns: Columns,
     label_names: tuple[str, ...] | None = None,
 ) -> tuple[dict[str, Split], list[str]]:
-    """Make the splits of a data set, with the same class indices in all of them, and notes.
-
-    The classes are ``label_names``, or the labels of train. Dev and test may have no others, unless
-    ``unknown_labels`` counts those; a further split with others keeps its own.
+    """Make the splits of a data set, and notes. Their classes are ``label_names``, or the labels of
+    train; a further split with other ones keeps its own.
     """
     train = raw_splits["train"]
     kind, present = train.kind, own_names(train)
@@ -278,10 +276,8 @@ def _as_text(value: Any, table: Table, row: int) -> str:
 
 
 def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = False) -> Split:
-    """Read a file of texts: plain text with one text per line, or a table with a text column, which
-    lines that are objects of JSON are too.
-
-    The column may be "text" as well, unless it is to be exactly that which is named.
+    """Read a file of texts: one text per line, or a table or lines of JSON with a text column, by
+    default "text", also in place of the one that is named, unless that is ``exact``.
     """
     if not user_path(path, DataError).exists():
         raise DataError(f"corpus file {path} does not exist")

@@ -46,10 +46,8 @@ def map_labels(
     where: str,
     unknown_labels: Literal["error", "count"] = "error",
 ) -> LabelMap:
-    """Map the classes of a model and the labels of an evaluation set to common classes.
-
-    They are the model's if nothing is renamed and it knows every label of the set; else those of
-    the set: every class of the model must map to one, and every label must be mapped to.
+    """Map the classes of a model and the labels of an evaluation set to common classes: the model's
+    if nothing is renamed and it knows every label; else those of the set, each mapped to.
     """
     mapping = mapping or {}
     count = unknown_labels == "count"
@@ -106,10 +104,8 @@ def _no_match(
 
 
 def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Split:
-    """Return a split of any kind but single classes with its labels by those of a model.
-
-    Each label of the set is that of the model with the same name, ignoring case, or the one that
-    ``labels`` maps to it. The model may know labels that the set lacks, but not the reverse.
+    """Return a split of any kind but single classes with its labels by those of a model: the one of
+    the same name, ignoring case, or that ``labels`` maps to it. The model may know others.
     """
     mapping = source.labels or {}
     if source.decision != "sum":

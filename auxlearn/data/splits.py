@@ -53,9 +53,7 @@ def choose_held_out(
     labels: Sequence[int], keys: Sequence[tuple[str, ...]], share: float, seed: int
 ) -> list[int]:
     """Choose the examples to hold out, whatever their order; those with equal keys stay together.
-
-    Every class with two distinct keys or more is on both sides, unless texts with several labels
-    make that impossible, and its number of examples is as close to its share as keys allow.
+    Classes with two keys or more are on both sides, as close to their share as keys allow.
     """
     indices_of_key: dict[tuple[str, ...], list[int]] = defaultdict(list)
     keys_of_label: dict[int, dict[tuple[str, ...], int]] = defaultdict(dict)

@@ -196,10 +196,8 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
-    """Split a TSV into cells, a row for each line, so that no quotation mark absorbs further rows.
-
-    In some files a quotation mark is an ordinary character (GLUE, HANS); CSV writers quote a cell
-    that contains one and double it, which is the case if every cell with a mark has that form.
+    """Split a TSV into cells, a row for each line. A quotation mark is an ordinary character (GLUE,
+    HANS), unless every cell with one is quoted as CSV writers do it.
     """
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -443,10 +441,10 @@ def _sentences(
     names: tuple[str, ...],
     left_out: str,
 ) -> Table:
-    """Return a table of lists with a row for each sentence of a file with a line for each word.
+    """Return a table of lists, a row for each sentence of a file with a line for each word.
 
-    ``read`` returns the cells of a line that are kept, by all of them and the number of the word in
-    its sentence, from 1; ``None`` for a line that is no word.
+    ``read`` returns the cells to keep, by those of a line and the word's number, from 1; ``None``
+    where it is no word.
     """
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines: list[int] = []

@@ -52,11 +52,9 @@ def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
 
 @contextmanager
 def feed_forward_cut(encoder: SharedEncoder, choose: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Set the feed-forward output of some tokens to zero in every layer within the context: that of
-    the last linear map, before dropout, residual connection and normalisation.
-
-    ``choose`` returns the tokens, ``(batch, length)``, bool, by the attention weights of a layer,
-    detached, ``(batch, heads, queries, keys)``, which unfused attention returns.
+    """Set the output of the last linear map of every feed-forward block to zero within the context
+    for the tokens, ``(batch, length)``, bool, that ``choose`` returns by the attention weights of
+    the layer, detached, ``(batch, heads, queries, keys)``.
     """
     check_cuttable(encoder)
     chosen: list[Tensor] = []  # by the attention of a layer, until its feed-forward block

@@ -71,10 +71,7 @@ class Compute:
 
 
 def choose_compute(config: RunConfig) -> Compute:
-    """Return the configured device and precision; each of several processes has a GPU of its own.
-
-    The weight cache of autocast would miss in-place changes of weights within one context.
-    """
+    """Return the configured device and precision; each of several processes has its own GPU."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "device 'cuda' is requested, but CUDA is not available: use --device cpu or auto"
@@ -90,6 +87,7 @@ def choose_compute(config: RunConfig) -> Compute:
             f"precision 'bf16' is requested, but {torch.cuda.get_device_name()} does not support "
             "it: use --precision fp32 or --device cpu"
         )
+    # The weight cache would miss in-place changes of weights within one context.
     return Compute(
         device, partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
     )

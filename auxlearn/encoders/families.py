@@ -253,10 +253,8 @@ def family_of(model_type: str) -> Family:
 
 
 def attention_mask(config: Any, mask: Tensor, device: torch.device) -> Tensor | None:
-    """Return the mask that leaves out padding, in the form that a body needs; ``None`` without any.
-
-    A body inspects a mask of two dimensions, which synchronises with a GPU; on the CPU it is done
-    here.
+    """Return the mask that leaves out padding, in the form that a body needs; ``None`` without any:
+    a body inspects a mask of two dimensions, which on a GPU synchronises.
     """
     family = family_of(config.model_type)
     if mask.device.type != "cpu":
@@ -282,9 +280,8 @@ def require_pairwise_attention(config: Any, name: str) -> None:
 def pairwise_mask(
     config: Any, attends: Tensor, positions: Tensor | None, device: torch.device
 ) -> Tensor | dict[str, Tensor]:
-    """Return which tokens each token attends to, at least one, ``(batch, length, length)``, in the
-    form that a body needs; ``positions`` are those of tokens, ``(batch, length)``, by default their
-    places.
+    """Return which tokens each token attends to, ``(batch, length, length)``, in the form that a
+    body needs; ``positions``, ``(batch, length)``, are by default the places of the tokens.
     """
 
     def made(allowed: Tensor) -> Tensor:

@@ -56,12 +56,9 @@ def layers_of(body: nn.Module) -> list[nn.Module]:
 
 
 class LowRankAdapters:
-    """Adapters in every linear layer of the body; the body's own parameters are frozen.
-
-    `LoRA <https://arxiv.org/abs/2106.09685>`_ by peft: a layer's output gains ``alpha / rank * B A
-    x`` with trained A of ``(rank, in)`` and B of ``(out, rank)``, zero at first. The paper adapts
-    queries and values; here all linear layers are, as in `QLoRA
-    <https://arxiv.org/abs/2305.14314>`_, except a pooler, which is trained whole, as all heads are.
+    """`LoRA <https://arxiv.org/abs/2106.09685>`_ by peft: the output of a linear layer of the body,
+    which is frozen, gains ``alpha / rank * B A x``, with B zero at first. The paper adapts queries
+    and values, here all layers but a pooler, as in `QLoRA <https://arxiv.org/abs/2305.14314>`_.
     """
 
     def __init__(

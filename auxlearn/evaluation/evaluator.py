@@ -45,10 +45,7 @@ BATCH_SIZE = 64  # texts per forward pass, of single classes
 
 @dataclass
 class Evaluator:
-    """Evaluates the current weights of the encoder of a run.
-
-    Of several processes each predicts some of the examples, and all have the same results.
-    """
+    """Evaluates the encoder of a run; each of several processes predicts some of the examples."""
 
     encoder: SharedEncoder
     dataset: TextDataset

@@ -58,10 +58,8 @@ class Predictions:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassPredictions(Predictions):
-    """Predictions of single classes, as arrays; outputs are ``(examples, kept)``, float64.
-
-    Of very many classes the most likely ones of each example are kept. The loss and smooth forms
-    are over the examples whose label the model knows.
+    """Predictions of single classes, as arrays; outputs are ``(examples, kept)``, float64: of very
+    many classes the most likely ones. Losses are over the examples whose label the model knows.
     """
 
     of_truth: np.ndarray  # probability of the true class, (examples,)
@@ -133,12 +131,10 @@ def predictions_of(
 def map_predictions(
     probabilities: Arrays, labels: LabelMap, decision: Literal["sum", "argmax"]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Map class probabilities to those of the labels of a set, and to predicted labels.
-
-    Several classes of the model may correspond to one label, as neutral and contradiction do to
-    the non-entailment of HANS: their probabilities are summed, and ``sum`` predicts the most likely
-    label by that sum; ``argmax`` that of the most likely class, as in McCoy et al. (2019,
-    https://arxiv.org/abs/1902.01007). Returns ``(examples, labels)`` and ``(examples,)``.
+    """Map class probabilities to those of the labels of a set, ``(examples, labels)``, summed where
+    several classes have one label, and to predicted labels, ``(examples,)``: ``sum`` predicts by
+    the sums, ``argmax`` the label of the most likely class, as in McCoy et al. (2019,
+    https://arxiv.org/abs/1902.01007) for HANS.
     """
     found, shape = np.asarray(probabilities), (len(probabilities), len(labels.label_names))
     if labels.targets == tuple(range(shape[1])):
@@ -196,17 +192,14 @@ def evaluate(
     seen: Sequence[bool] | None,
     constant: Any,
 ) -> Evaluation:
-    """Evaluate predictions on all examples of a set, and on those whose text is not in train.
+    """Evaluate predictions on all examples of a set, and on those whose text is not ``seen`` in
+    train. Labels that the model does not know are classes of the metrics all the same, wrong in
+    accuracy and with an F1 of 0; the loss is over the other examples.
 
-    A model has a class for each label of train and for no other one. Labels that it does not know
-    are classes of the metrics all the same: their examples are wrong in accuracy, and each has an
-    F1 of 0 in macro-F1, as in scikit-learn with ``zero_division=0``. The loss is the mean over the
-    other examples.
-
-    ``partner``: predictions for the examples paired with them. A pair is right if no label of the
+    Of ``partner``, predictions for examples paired with them, a pair is right if no label of the
     two is wrong, the contrast consistency of Gardner et al. (2020,
-    https://arxiv.org/abs/2004.02709). ``seen``: which examples have a text that is in train;
-    ``constant``: the constant prediction that is best for train, by the labels of the model.
+    https://arxiv.org/abs/2004.02709). ``constant`` is the constant prediction that is best for
+    train, by the labels of the model.
     """
     kind, names, truth = found.kind, found.names, found.truth
     unseen = np.flatnonzero(~np.asarray(seen, dtype=bool)) if seen is not None else np.array([])

@@ -1,9 +1,8 @@
 r"""Which of two classifiers is better, by their predictions for the same examples.
 
-The accuracy of two models on some hundred examples differs by chance by points, because it only
-counts the examples on which exactly one of them is right. The log loss uses every example, but a
-model that has overfitted is too confident, and whatever makes it less so then looks like progress.
-So both are calibrated first: with :math:`p_i` the class probabilities of example i, the score is
+The accuracy only counts the examples on which exactly one of them is right. The log loss uses every
+example, but a model that has overfitted is too confident, and whatever makes it less so looks like
+progress. So both are calibrated first: with :math:`p_i` the class probabilities of example i, it is
 
 .. math:: s_i = -\log \mathrm{softmax}(\beta \log p_i)_{y_i},
 
@@ -59,9 +58,8 @@ def fitted_beta(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def calibrated_log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the log loss of each example after cross-fitted temperature scaling, in nats.
-
-    The halves alternate within each class, so that both have examples of each that occurs twice.
+    """Return the log loss of each example after cross-fitted temperature scaling, in nats; the
+    halves alternate within each class, so that both have examples of each.
     """
     order = np.argsort(labels, kind="stable")
     half = np.empty(len(labels), dtype=int)
