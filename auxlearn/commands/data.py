@@ -78,7 +78,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
         }
         print_json(content)
         return
-    warnings = report.warnings() or ["no problems found"]
+    warnings = list(report.warnings()) or ["no problems found"]
     print_results(
         f"{found.name}, fingerprint {found.fingerprint}",
         "",

@@ -44,11 +44,8 @@ class Audit:
     contradictions: int
     pairs: bool = False  # whether the examples are pairs of texts
 
-    def warnings(self) -> list[str]:
-        """Return one sentence per problem."""
-        return list(self._warnings())
-
-    def _warnings(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
+        """Yield one sentence per problem."""
         text = "text pair" if self.pairs else "text"
         for name, split in self.splits.items():
             if split.missing_labels:

@@ -45,7 +45,7 @@ def test_counts(found):
 
 
 def test_warnings(found):
-    assert found.warnings() == [
+    assert list(found.warnings()) == [
         "train: the text of 1 example repeats an earlier one",
         "test has no example with the label yes",
         "test: the text of 1 example repeats an earlier one",
@@ -60,7 +60,7 @@ def test_clean_data_have_no_warnings_but_a_dev_split_of_one_class_chooses_nothin
 
     def warnings(*labels):
         dev = Split("dev", ("five", "six"), labels, NAMES)
-        return audit(TextDataset("made", {"train": train, "dev": dev})).warnings()
+        return list(audit(TextDataset("made", {"train": train, "dev": dev})).warnings())
 
     assert warnings(0, 1) == []
     assert any(line.startswith("dev has examples of one class only") for line in warnings(1, 1))
