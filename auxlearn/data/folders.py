@@ -44,12 +44,6 @@ def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = 
     return to_split(_with_meta_file(examples, files[name]), name)
 
 
-def read_labelled_file(path: Path, label_names: tuple[str, ...], columns: Columns) -> Split:
-    """Read a file of labelled examples that is not one of the splits of its data set."""
-    examples = parse_examples(read_table(path), columns)
-    return to_split(examples, path.stem, label_names)
-
-
 def is_single_table(path: Path) -> bool:
     """Return whether a data set is a single file, whose column ``split`` divides it."""
     return path.suffix.lower() in READ_FORMATS and path.is_file()

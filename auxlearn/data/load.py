@@ -157,10 +157,9 @@ def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None)
     dataset = replace(
         dataset, name=card.name, metric=card.metric, notes=(*dataset.notes, *card.warnings)
     )
-    if card.hub.dev_from == "test":
-        # The test split must not depend on the seed of a run.
-        return with_dev(dataset, 0, source="test", fold=fold)
-    return with_dev(dataset, seed, fold=fold)
+    source = card.hub.dev_from
+    # A test split must not depend on the seed of a run.
+    return with_dev(dataset, 0 if source == "test" else seed, source, fold)
 
 
 def with_dev(

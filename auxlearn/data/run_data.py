@@ -14,8 +14,8 @@ from auxlearn.core.files import read_checked_json, user_path, write_checked_json
 from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import own_names, parse_examples, with_kind_of
-from auxlearn.data.folders import data_files, is_single_table, read_labelled_file
+from auxlearn.data.examples import own_names, parse_examples, to_split, with_kind_of
+from auxlearn.data.folders import data_files, is_single_table
 from auxlearn.data.load import load_dataset, with_dev
 from auxlearn.data.memory import divided
 from auxlearn.data.ood import OODSet, load_ood_sets
@@ -154,7 +154,8 @@ def split_validation(
     if source is None:
         return train, None
     if source.file is not None:
-        return train, read_labelled_file(source.file, dataset.label_names, columns)
+        examples = parse_examples(read_table(source.file), columns)
+        return train, to_split(examples, source.file.stem, dataset.label_names)
     if source.share is not None:
         remaining, held_out = hold_out(train, source.share, seed=0)
         return replace(remaining, name="train"), held_out
