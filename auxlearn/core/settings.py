@@ -185,17 +185,16 @@ class PluginChoice(Settings):
     def _short_forms(cls, value: Any) -> Any:
         if isinstance(value, str):
             value = {value: {}}
-        if isinstance(value, cls):
+        is_mapping = isinstance(value, dict)
+        if isinstance(value, cls) or (is_mapping and value.keys() <= {"name", "title", "options"}):
             return value
-        if not isinstance(value, dict) or set(value) - {"name", "title", "options"}:
-            if not isinstance(value, dict) or len(value) != 1:
-                raise ValueError("write a name, or one name with its options: {name: {...}}")
-            ((name, options),) = value.items()
-            if options is not None and not isinstance(options, dict):
-                raise ValueError(f"the options of '{name}' are a mapping of option to value")
-            name, _, title = name.partition(":") if isinstance(name, str) else (name, "", "")
-            return {"name": name, "title": title, "options": options or {}}
-        return value
+        if not is_mapping or len(value) != 1:
+            raise ValueError("write a name, or one name with its options: {name: {...}}")
+        ((name, options),) = value.items()
+        if options is not None and not isinstance(options, dict):
+            raise ValueError(f"the options of '{name}' are a mapping of option to value")
+        name, _, title = name.partition(":") if isinstance(name, str) else (name, "", "")
+        return {"name": name, "title": title, "options": options or {}}
 
     @property
     def label(self) -> str:

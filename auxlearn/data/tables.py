@@ -180,19 +180,17 @@ def _read_csv(path: Path) -> Table:
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     # newline="" leaves line breaks inside quoted cells as they are in the file.
     reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
-    while True:
-        start = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise DataError(
-                f"{path}:{start}: bad CSV ({error}) in the row that starts here: "
-                "quote the cell properly or use .jsonl"
-            ) from error
-        if cells:
-            yield start, cells
+    start = 1
+    try:
+        for cells in reader:
+            if cells:
+                yield start, cells
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path}:{start}: bad CSV ({error}) in the row that starts here: "
+            "quote the cell properly or use .jsonl"
+        ) from error
 
 
 def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
