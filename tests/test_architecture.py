@@ -146,7 +146,7 @@ BUDGETS = {
     "weighting": 3775,
     "results": 2840,
     "evaluation": 1230,
-    "training": 3895,
+    "training": 3905,
     "mask_analysis": 1175,
     "sweeps": 2935,
     "comparison": 3545,
