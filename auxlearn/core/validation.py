@@ -86,10 +86,10 @@ def one_or_many(value: Any) -> Any:
     """Return what stands alone, in place of a list, as a list of one; null as an empty one."""
     if isinstance(value, set | frozenset):
         raise ValueError("a set has no order, so that no two processes agree on it: give a list")
-    return () if value is None else (value,) if isinstance(value, _ONE) else value
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str | dict | os.PathLike) else value
 
-
-_ONE = (str, dict, os.PathLike)
 
 #: Marks a field whose list may be written as its only entry.
 OneOrMany = BeforeValidator(one_or_many)

@@ -13,12 +13,7 @@ from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
-from auxlearn.data.tables import (
-    HALF_A_PAIR,
-    as_json,
-    is_encodable,
-    read_table_or_lines,
-)
+from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import (
     CLASSIFICATION,

@@ -17,12 +17,7 @@ from auxlearn.core.settings import USUAL, Columns, Fold
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.data.dataset import Split, TextDataset, split_name
-from auxlearn.data.folders import (
-    data_files,
-    is_single_table,
-    read_evaluation_split,
-    read_folder,
-)
+from auxlearn.data.folders import data_files, is_single_table, read_evaluation_split, read_folder
 from auxlearn.data.memory import in_memory, read_memory, read_memory_split
 from auxlearn.data.splits import hold_out, take_fold
 from auxlearn.data.tables import READ_FORMATS, read_table

@@ -161,7 +161,13 @@ def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODS
     classes = trained.dataset.label_names
     source = with_cards(source, trained.dataset.name, classes)
     source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
-    check_pairs(trained, evaluated, source.name)
+    pairs = evaluated.text_pairs is not None
+    if trained.dataset.pairs is not None and trained.dataset.pairs != pairs:
+        raise DataError(
+            f"'{source.name}' has {'pairs of texts' if pairs else 'single texts'}, but the run was "
+            f"trained on {'single texts' if pairs else 'pairs of texts'}"
+            + ("" if pairs else ": name the column of the second text with --text-pair-column")
+        )
     return OODSet(source, *match_labels(classes, evaluated, source))
 
 
@@ -177,17 +183,6 @@ def read_evaluated(
     """Return the split to evaluate on, and the train split of the same set if there is one."""
     given = dict(config.columns) | {"kind": config.kind or CLASSIFICATION.name}
     return load_evaluated(dataset, split, _EvaluatedColumns(**given), split_column=split_column)
-
-
-def check_pairs(trained: RunResults, evaluated: Split, name: str) -> None:
-    """Check that a set has pairs of texts if, and only if, the run was trained on pairs."""
-    pairs = evaluated.text_pairs is not None
-    if trained.dataset.pairs is not None and trained.dataset.pairs != pairs:
-        raise DataError(
-            f"'{name}' has {'pairs of texts' if pairs else 'single texts'}, but the run was "
-            f"trained on {'single texts' if pairs else 'pairs of texts'}"
-            + ("" if pairs else ": name the column of the second text with --text-pair-column")
-        )
 
 
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:

@@ -19,12 +19,7 @@ from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import check_distinct, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
-from auxlearn.data.tables import (
-    FORMATS,
-    READ_FORMATS,
-    read_table_or_lines,
-    write_table,
-)
+from auxlearn.data.tables import FORMATS, READ_FORMATS, read_table_or_lines, write_table
 from auxlearn.kinds.base import Arrays, Kind
 from auxlearn.kinds.choose import find_text, kind_of
 from auxlearn.results.folder import RunFolder, finished_folder, model_of
