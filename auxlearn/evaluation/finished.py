@@ -201,9 +201,7 @@ def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
     return free
 
 
-def _label_maps(
-    labels: Mapping[str, Any],
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+def _label_maps(labels: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the labels that are read as one class, and the label of every other class."""
     found = labels_as_texts(labels)
     alone = {name: given[0] for name, given in found.items() if len(given) == 1}

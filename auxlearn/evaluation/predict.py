@@ -49,18 +49,11 @@ class TextSource:
         """Return a table with predictions as a DataFrame, with the index of the source."""
         import pandas
 
-        added = {name: column for name, column in table.columns.items() if _is_added(name)}
-        if self.frame is not None:
-            return self.frame.assign(
-                **{
-                    name: pandas.Series(column, index=self.frame.index)
-                    if self.frame.index.is_unique
-                    else column
-                    for name, column in added.items()
-                    if name not in self.table.columns
-                }
-            )
-        return pandas.DataFrame(table.columns).rename_axis("example")
+        if self.frame is None:
+            return pandas.DataFrame(table.columns).rename_axis("example")
+        index = self.frame.index
+        added = {name: one for name, one in table.columns.items() if name not in self.table.columns}
+        return self.frame.assign(**{n: pandas.Series(one, index=index) for n, one in added.items()})
 
 
 def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
@@ -274,7 +267,3 @@ def _texts(
         has_pairs = False
     pairs = text_values(table, columns.text_pair) if has_pairs else None
     return text_values(table, columns.text), pairs
-
-
-def _is_added(name: str) -> bool:
-    return name == LABEL or name.startswith(PROBABILITY)
