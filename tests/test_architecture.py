@@ -137,7 +137,7 @@ ALONE = {
 BUDGETS = {
     "core": 3310,
     "kinds": 2330,
-    "data": 4085,
+    "data": 4075,
     "encoders": 1730,
     "scoring": 770,
     "objectives": 1160,
@@ -145,7 +145,7 @@ BUDGETS = {
     "losses": 1430,
     "weighting": 3775,
     "results": 2840,
-    "evaluation": 1230,
+    "evaluation": 1210,
     "training": 3905,
     "mask_analysis": 1175,
     "sweeps": 2935,
