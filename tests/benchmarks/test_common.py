@@ -6,6 +6,7 @@ import argparse
 import importlib
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ MODULES = [
     if re.search(r"\b(arguments|check_device)\(", path.read_text("utf-8"))
     and path.stem not in ("common", "gpu")
 ]
+assert len(MODULES) >= 5
 
 
 class Device:
@@ -46,28 +48,16 @@ class Device:
     def reset_peak_memory_stats(self) -> None:
         self.peak = self.allocated
 
-    def memory_allocated(self) -> int:
-        return self.allocated
-
-    def max_memory_allocated(self) -> int:
-        return self.peak
-
 
 @pytest.fixture
 def device(monkeypatch) -> Device:
     pretended = Device()
-    for name in (
-        "synchronize",
-        "reset_peak_memory_stats",
-        "memory_allocated",
-        "max_memory_allocated",
-    ):
-        monkeypatch.setattr(torch.cuda, name, getattr(pretended, name))
+    pretend = partial(monkeypatch.setattr, torch.cuda)
+    pretend("synchronize", pretended.synchronize)
+    pretend("reset_peak_memory_stats", pretended.reset_peak_memory_stats)
+    pretend("memory_allocated", lambda: pretended.allocated)
+    pretend("max_memory_allocated", lambda: pretended.peak)
     return pretended
-
-
-def test_there_are_modules():
-    assert len(MODULES) >= 5
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -110,15 +100,10 @@ def test_contestants_take_turns_with_every_call_after_a_warm_up():
 
 
 def test_the_warm_up_counts_the_memory_of_each_contestant(device):
-    found = contest(
-        {"big": device.work("big", 70), "small": device.work("small", 30)},
-        1,
-        Stopwatch("wall", "cuda"),
-    )
-    assert {name: result["peak bytes"] for name, result in found.items()} == {
-        "big": 70,
-        "small": 30,
-    }
+    works = {"big": device.work("big", 70), "small": device.work("small", 30)}
+    found = contest(works, 1, Stopwatch("wall", "cuda"))
+    peaks = {name: result["peak bytes"] for name, result in found.items()}
+    assert peaks == {"big": 70, "small": 30}
 
 
 def test_no_round_begins_after_the_limit_and_one_always_counts(monkeypatch):

@@ -1,7 +1,5 @@
 """What choices cost: counts by hand, and those of the same step where it is computed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -20,7 +18,7 @@ def one_layer(monkeypatch):
     monkeypatch.setitem(SIZES, "minilm", SHAPE)
 
 
-def products(length: int) -> int:
+def products(length):
     """Operations of a step from the shapes of its products.
 
     Each has two in the backward pass: for its input, and for its weight. The body has a pooler of

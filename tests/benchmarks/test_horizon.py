@@ -56,12 +56,9 @@ def test_a_draw_divides_the_union_of_train_and_dev(draws):
 
 
 def test_related_sets_are_the_other_examples_with_their_labels(draws):
-    bed.write_draw(
-        Setting("related", None, 60, ("supervised",), "related"), 0, None, draws / "related"
-    )
-    related, drawn = (
-        load_dataset(str(path)) for path in (draws / "related" / "related", draws / "related")
-    )
+    place = draws / "related"
+    bed.write_draw(Setting("related", None, 60, ("supervised",), "related"), 0, None, place)
+    related, drawn = (load_dataset(str(path)) for path in (place / "related", place))
     assert not {*related.split("train").texts} & {*drawn.split("train").texts}
     assert related.split("train").labels is not None
 
@@ -195,16 +192,10 @@ def test_a_record_becomes_a_summary_and_a_page(tmp_path):
     def run(correct):
         towards = np.where(draw.random((4, 40)) < correct, labels, 1 - labels)
         dev = np.where(towards[..., None] == np.arange(2), 0.8, 0.2)
-        return {
-            "steps": np.arange(4),
-            "dev": dev,
-            "test": dev,
-            "average_dev": dev[-1],
-            "average_test": dev[-1],
-            "labels_dev": labels,
-            "labels_test": labels,
-            "seconds": np.array(3.0),
-        }
+        known = {"steps": np.arange(4), "seconds": np.array(3.0)}
+        for name in ("dev", "test"):
+            known |= {name: dev, f"average_{name}": dev[-1], f"labels_{name}": labels}
+        return known
 
     better = {"steps_0.1": 0.6, "steps_0.3": 0.8, "steps_0.5": 0.95, "single_1": 0.5}
     ways = {f"steps_{share}_{way}": 0.7 for share in (0.3, 0.5) for way in ("falling", "merged")}
@@ -220,9 +211,6 @@ def test_a_record_becomes_a_summary_and_a_page(tmp_path):
     assert by_draw(found, "tiny", ["single 0", "no such"]) == {}
     text = "\n\n".join(page(found))
     assert "| a | not decided | 1 |" in text
-    gains = [
-        100 * (by_name[one].test["best"] - by_name["single 0"].test["best"]) for one in by_name
-    ]
     falling = text.split("that stay or fall")[1].splitlines()[4].split(" | ")
-    assert falling[3] == f"{dict(zip(by_name, gains, strict=True))['steps 0.3 falling']:+.1f}"
+    assert falling[3] == f"{gain(by_name, 'steps 0.3 falling', 'best'):+.1f}"
     assert scores.summarise(tmp_path / "none", "tiny", "a", 0) == []

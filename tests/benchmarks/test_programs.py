@@ -1,7 +1,5 @@
 """Each benchmark runs at a size that takes a moment."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -15,7 +13,7 @@ from benchmarks.common import Stopwatch, arguments, classes_of, encoder_of_size,
 
 
 @pytest.fixture
-def bert(encoder_folder) -> str:
+def bert(encoder_folder):
     return str(encoder_folder("bert"))
 
 
@@ -39,11 +37,14 @@ def test_objectives(benchmark, bert, seven_classes, monkeypatch):
     assert found["encoders"][bert]["over one"]["2"]["operations"] > 1.5
 
 
-def test_scoring_by_length_gives_each_contestant_its_share(
-    benchmark, bert, seven_classes, monkeypatch
-):
+@pytest.fixture
+def quick_scoring(monkeypatch):
     monkeypatch.setattr(scoring, "product_rate", lambda *given, **more: 1e9)
     monkeypatch.setitem(scoring.BUDGETS, "cpu", (256,))
+
+
+@pytest.mark.usefixtures("quick_scoring")
+def test_scoring_by_length_gives_each_contestant_its_share(benchmark, bert, seven_classes):
     options = f"--encoder {bert} --rounds 1 --texts 4 --length 16 --fill 0.005".split()
     found = benchmark("scoring", *options, "--dataset", seven_classes)
     results = found["contestants"]
@@ -55,17 +56,16 @@ def test_scoring_by_length_gives_each_contestant_its_share(
     assert results["batches of equal length"]["largest difference"] < 1e-4
 
 
+@pytest.mark.usefixtures("quick_scoring")
 def test_scoring_without_minicons(benchmark, bert, seven_classes, monkeypatch):
-    monkeypatch.setattr(scoring, "product_rate", lambda *given, **more: 1e9)
     monkeypatch.setattr(scoring, "version", lambda package: None)
-    monkeypatch.setitem(scoring.BUDGETS, "cpu", (256,))
     options = f"--encoder {bert} --rounds 1 --texts 2".split()
     found = benchmark("scoring", *options, "--dataset", seven_classes)
     assert "minicons" not in found["contestants"]
     assert "speed-up" not in found["contestants"]["bf16"]
 
 
-def options_of_processes(bert: str, seven_classes: str) -> list[str]:
+def options_of_processes(bert, seven_classes):
     given = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --dataset {seven_classes}"
     return given.split()
 

@@ -1,96 +1,56 @@
 """Reports: tables of every benchmark's results, between the markers of the page."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks import report, report_gpu
 from benchmarks.common import RESULTS
 
-PACKAGES = {"torch": "2.13", "transformers": "5.23"}
 MACHINE = {
-    "processor": "Chip",
-    "cores": 16,
-    "threads": 16,
-    "clock": "wall",
-    "load": [0.5, 0, 0],
+    **{"processor": "Chip", "cores": 16, "threads": 16, "clock": "wall", "load": [0.5, 0, 0]},
     "gpu": {"name": "Card", "cuda": "13.0"},
-    "packages": PACKAGES,
+    "packages": {"torch": "2.13", "transformers": "5.23"},
 }
 
 
-def gpu_results() -> dict[str, dict]:
+def gpu_results():
     """One small file of each part, as the benchmarks write them."""
     settings = {"encoder": "base", "precision": "bf16", "length": "128"}
     common = {"machine": MACHINE, "settings": settings}
+    rates = {"torch.float32": 50e12, "tf32": 300e12, "torch.bfloat16": 700e12}
     timed = {"median": 1.0, "seconds": [1.0]}
-    return {
-        "scoring-base-128": common
-        | {
-            "matrix products per second": {
-                "torch.float32": 50e12,
-                "tf32": 300e12,
-                "torch.bfloat16": 700e12,
-            },
-            "contestants": {
-                "minicons": timed
-                | {
-                    "tokens per second": 1000.0,
-                    "speed-up": 1.0,
-                    "share of the limit": 0.1,
-                    "peak bytes": 3 * 2**30,
-                },
-                "bf16": timed | {"tokens per second": 12_000.0, "share of the limit": 0.625},
-            },
+    minicons = {"tokens per second": 1000.0, "speed-up": 1.0, "share of the limit": 0.1}
+    minicons |= timed | {"peak bytes": 3 * 2**30}
+    half = timed | {"tokens per second": 12_000.0, "share of the limit": 0.625}
+    fixed = {"seconds": 0.05, "time_ratio": 1.0, "memory_over_fixed_in_parameter_copies": 0.0}
+    rules = {"fixed": fixed, "validation pass": {"seconds": 0.02, "time_ratio": 0.4}}
+    contest = {"contestants": {"all processes": {"median": 0.5}}}
+    contest |= {"times faster": {"over one process": 1.75}}
+    parts = {
+        "scoring-base-128": {
+            "matrix products per second": rates,
+            "contestants": {"minicons": minicons, "bf16": half},
             "budgets": {"16384": 100.0},
         },
-        "training-base": common
-        | {
+        "training-base": {
             "against Trainer": {"one task": {"steps per second": 12.5, "peak bytes": 2**30}},
             "contestants": {"one task": {"steps per second": 13.0}},
             "ratios": {"throughput over Trainer": 1.25},
         },
-        "weighting-base-bf16": common
-        | {
-            "sizes": {
-                "base": {
-                    "contestants": {
-                        "fixed": {
-                            "seconds": 0.05,
-                            "time_ratio": 1.0,
-                            "memory_over_fixed_in_parameter_copies": 0.0,
-                        },
-                        "validation pass": {"seconds": 0.02, "time_ratio": 0.4},
-                    }
-                }
-            }
+        "weighting-base-bf16": {"sizes": {"base": {"contestants": rules}}},
+        "objectives-bf16": {
+            "encoders": {"base": {"over one": {"2": {"time": 2.1, "operations": 2.0}}}}
         },
-        "objectives-bf16": common
-        | {"encoders": {"base": {"over one": {"2": {"time": 2.1, "operations": 2.0}}}}},
-        "processes-base": common
-        | {
-            "steps": 4,
-            "contests": {
-                "2": {
-                    "rules": {
-                        "fixed": {
-                            "contestants": {"all processes": {"median": 0.5}},
-                            "times faster": {"over one process": 1.75},
-                        }
-                    }
-                }
-            },
-        },
+        "processes-base": {"steps": 4, "contests": {"2": {"rules": {"fixed": contest}}}},
     }
+    return {name: common | part for name, part in parts.items()}
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     (tmp_path / "gpu").mkdir()
     for name, content in gpu_results().items():
         (tmp_path / "gpu" / f"{name}.json").write_text(json.dumps(content))

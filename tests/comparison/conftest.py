@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import yaml
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import chosen_trials, expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
+from tests.helpers import write_splits
 
 LABELS = ["no", "yes"]
 
@@ -26,16 +28,10 @@ def scores(right: int, examples: int) -> dict:
 def write_run(folder: Path, trial, right: dict[str, int], seconds: float, examples: int) -> None:
     """A run folder as training leaves it; of each set, the given number of examples is right."""
     folder.mkdir(parents=True)
-    evaluations = {
-        name: {
-            "all": scores(count, examples),
-            "unseen": None,
-            "seen_examples": 0,
-            "majority": scores(examples // 2, examples),
-            "loss": 0.5,
-        }
-        for name, count in right.items()
-    }
+    dev = right["dev"] / examples
+    common = {"unseen": None, "seen_examples": 0, "loss": 0.5}
+    common["majority"] = scores(examples // 2, examples)
+    evaluations = {name: common | {"all": scores(count, examples)} for name, count in right.items()}
     content = {
         "config": trial.config.model_dump(mode="json"),
         "digest": trial.digest,
@@ -46,12 +42,7 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
             "label_names": LABELS,
             "notes": [],
         },
-        "best": {
-            "step": 40,
-            "epoch": 4.0 + trial.seed,
-            "metric": "accuracy",
-            "value": right["dev"] / examples,
-        },
+        "best": {"step": 40, "epoch": 4.0 + trial.seed, "metric": "accuracy", "value": dev},
         "evaluations": evaluations,
         "weights": {"primary": 0.6, "random_mlm": 0.4},
         "steps": 50,
@@ -64,21 +55,30 @@ def write_run(folder: Path, trial, right: dict[str, int], seconds: float, exampl
     weights[20] = {"weight/primary": 0.6, "weight/a": 0.4}
     entries = [{"kind": "train", "step": step} | found for step, found in weights.items()]
     entries += [
-        {"kind": "eval", "step": 25 * n, "epoch": float(n), "dev/accuracy": right["dev"] / examples}
-        for n in (1, 2)
+        {"kind": "eval", "step": 25 * n, "epoch": float(n), "dev/accuracy": dev} for n in (1, 2)
     ]
     (folder / "config.yaml").write_text(trial.config.to_yaml())
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
-    (folder / "predictions").mkdir()
+    write_splits(folder, metrics=entries)
     for name, count in right.items():
-        text = ""
-        for number in range(examples):
-            said = number % 2 if number < count else 1 - number % 2
-            line = {"label": LABELS[number % 2], "predicted": LABELS[said]}
-            text += (
-                json.dumps(line | {"probabilities": [0.6 - 0.2 * said, 0.4 + 0.2 * said]}) + "\n"
-            )
-        (folder / "predictions" / f"{name}.jsonl").write_text(text)
+        said = [number % 2 if number < count else 1 - number % 2 for number in range(examples)]
+        lines = [
+            {
+                "label": LABELS[number % 2],
+                "predicted": LABELS[one],
+                "probabilities": [0.6 - 0.2 * one, 0.4 + 0.2 * one],
+            }
+            for number, one in enumerate(said)
+        ]
+        write_splits(folder / "predictions", **{name: lines})
+
+
+@contextmanager
+def edited(path: Path) -> Iterator[dict]:
+    """The content of a JSON file, which is written as it is changed, without its checksum."""
+    content = json.loads(path.read_text())
+    content.pop("sha256", None)
+    yield content
+    path.write_text(json.dumps(content))
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """Comparison of sweeps and runs: what competes, what is chosen, what is missing or refused."""
 
-from __future__ import annotations
-
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -19,7 +16,7 @@ from auxlearn.core.files import write_checked_json
 from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.cli.helpers import call, error
-from tests.comparison.conftest import METHODS, right_by_method
+from tests.comparison.conftest import METHODS, edited, right_by_method
 
 refused = partial(error, "compare")
 
@@ -74,12 +71,6 @@ def test_a_sweep_of_failures_says_so(make_sweep):
         folder.save_failure(trial, Outcome(trial.digest, "error", "no such column"))
     with pytest.raises(SweepError, match=r"10 of 10 trials have failed, the first by: no such col"):
         compare(folder.path)
-
-
-def test_a_name_has_one_new_name(make_sweep):
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    with pytest.raises(UserError, match="'STL' is given two new names"):
-        compare(folder.path, names=["STL=a", "STL=b"])
 
 
 def test_data_sets_are_columns_and_sweeps_are_joined(make_sweep):
@@ -163,10 +154,9 @@ def six(make_sweep, tmp_path):
 
 def change(run, **entries):
     """Change entries of results.json: a mapping in it is extended."""
-    content = json.loads((run / "results.json").read_text())
-    for key, values in entries.items():
-        content[key] |= values
-    (run / "results.json").write_text(json.dumps(content))
+    with edited(run / "results.json") as content:
+        for key, values in entries.items():
+            content[key] |= values
 
 
 def record_inputs(run, **inputs):
@@ -177,16 +167,14 @@ def test_data_of_one_name_are_told_apart_by_their_fingerprint(six, make_sweep):
     for run in six[3:]:
         change(run, dataset={"fingerprint": "0123456789abcdef"})
     (block,) = compare(*six).blocks
-    assert [one.name for one in block.datasets] == ["pydocs (feedface)", "pydocs (01234567)"]
+    both = ["pydocs (feedface)", "pydocs (01234567)"]
+    assert [one.name for one in block.datasets] == both
     assert [list(c.scores["single task"]) for c in block.columns[:2]] == [[0, 1, 2], [3, 4, 5]]
-    assert [run.setting[0][1] for run in named_runs(six).runs[2:4]] == [
-        "pydocs (feedface)",
-        "pydocs (01234567)",
-    ]
+    assert [run.setting[0][1] for run in named_runs(six).runs[2:4]] == both
     # A sweep on one of them has its name.
     sweep = make_sweep(lambda trial: {"dev": 30, "test": 20}, "other", seeds=2)
     (block,) = compare(sweep.path, *six[3:]).blocks
-    assert [one.name for one in block.datasets] == ["pydocs (feedface)", "pydocs (01234567)"]
+    assert [one.name for one in block.datasets] == both
 
 
 def test_encoders_of_one_name_are_told_apart_by_their_content(six):
@@ -293,13 +281,10 @@ def test_a_plan_that_gives_runs_other_settings_is_damaged(make_sweep, key):
             base=base, grid=grid, seeds=2,
         )  # fmt: skip
         compare(folder.path)
-        path = folder.path / "plan.json"
-        content = json.loads(path.read_text())
-        del content["sha256"]
-        first = content["trials"][0]
-        other = next(one for one in content["trials"] if one[key] != first[key])
-        first[key], other[key] = other[key], first[key]
-        path.write_text(json.dumps(content))
+        with edited(folder.path / "plan.json") as content:
+            first = content["trials"][0]
+            other = next(one for one in content["trials"] if one[key] != first[key])
+            first[key], other[key] = other[key], first[key]
         assert "is damaged: by its plan" in refused(folder.path)
 
 
@@ -331,6 +316,8 @@ def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
     assert "there is no 'accuracy'" in refused(path, "--name", "accuracy=share")
     with pytest.raises(UserError, match="there is no 'STK': did you mean 'STL'"):
         compare(path, names={"STK": "b"})
+    with pytest.raises(UserError, match="'STL' is given two new names"):
+        compare(path, names=["STL=a", "STL=b"])
     assert "two methods would be named 'RTM'" in refused(path, "--name", "STL=RTM")
     assert "known: seeds" in refused(path, "--show", "everything")
     assert "is given twice" in refused(path, f"{path}/../{path.name}")
@@ -351,12 +338,10 @@ def test_methods_that_applied_no_task_are_named(make_sweep):
     """Their row is that of the single task, which has no weights to be 0."""
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
     for record in folder.load_plan():
-        path = folder.run(record.digest).path / "results.json"
-        content = json.loads(path.read_text())
-        content["weights"] = {"primary": 1.0}
-        if record.cell["method"] == "RTM":
-            content["weights"]["random_mlm"] = 0.0 if record.seed else 0.02
-        path.write_text(json.dumps(content))
+        with edited(folder.run(record.digest).path / "results.json") as content:
+            content["weights"] = {"primary": 1.0}
+            if record.cell["method"] == "RTM":
+                content["weights"]["random_mlm"] = 0.0 if record.seed else 0.02
     text = compare(folder.path).to_markdown()
     assert "RTM: no auxiliary task applied at the end in 2 of 3 runs" in text
     assert "STL: no auxiliary" not in text

@@ -1,7 +1,5 @@
 """Ensembles: means of stored probabilities against those of the models, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -70,12 +68,13 @@ def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatc
 
 
 def test_the_models_are_run_on_another_data_set(runs):
-    stored = auxlearn.ensemble(runs / "a", runs / "b")
-    anew = auxlearn.ensemble(runs / "a", runs / "b", dataset=runs / "data" / "reviews")
+    both = runs / "a", runs / "b"
+    stored = auxlearn.ensemble(*both)
+    anew = auxlearn.ensemble(*both, dataset=runs / "data" / "reviews")
     np.testing.assert_allclose(anew.probabilities, stored.probabilities, atol=1e-7, rtol=0)
     assert anew.scores == stored.scores
     in_memory = [{"text": text, "label": label} for text, label in ROWS[12:]]
-    again = auxlearn.ensemble(runs / "a", runs / "b", dataset=in_memory)
+    again = auxlearn.ensemble(*both, dataset=in_memory)
     np.testing.assert_array_equal(again.probabilities, anew.probabilities)
 
 

@@ -1,8 +1,8 @@
-"""Folds: the corrected test against hand computation and Student's, and what tables say."""
+"""Folds and restarts: against hand computation, Student's test, all subsets and simulation."""
 
-from __future__ import annotations
-
-import json
+import csv
+import io
+import itertools
 import math
 
 import numpy as np
@@ -11,8 +11,14 @@ from scipy import stats
 
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.folds import compare_two, fold_noise
+from auxlearn.comparison.formats import html
+from auxlearn.comparison.restarts import best_of, restarts_of
 from auxlearn.core.errors import UserError
-from tests.comparison.conftest import METHODS
+from auxlearn.reports.page import report
+from tests.cli.helpers import call
+from tests.comparison.conftest import METHODS, edited
+from tests.comparison.test_compare import refused
+from tests.helpers import read_lines, write_splits
 
 
 def right_by_fold(trial):
@@ -26,10 +32,16 @@ def right_by_fold(trial):
 def folds(make_sweep):
     folder = make_sweep(right_by_fold, grid=METHODS, folds=5, seeds=2)
     for path in folder.path.glob("trials/*/results.json"):
-        content = json.loads(path.read_text())
-        content["dataset"]["examples"] = {"train": 150, "dev": 10, "test": 40}
-        path.write_text(json.dumps(content))
+        with edited(path) as content:
+            content["dataset"]["examples"] = {"train": 150, "dev": 10, "test": 40}
     return folder
+
+
+def drop(folds, *given):
+    """Delete the results of the runs whose configuration has all of some lines."""
+    for path in folds.path.glob("trials/*/config.yaml"):
+        if all(line in path.read_text() for line in given):
+            (path.parent / "results.json").unlink()
 
 
 def test_the_variance_is_that_of_nadeau_and_bengio():
@@ -92,10 +104,8 @@ def test_nothing_is_tested_on_dev_and_missing_folds_are_named(folds):
     assert pair.p == 1.0
     assert math.isnan(pair.low)
     assert comparison.to_frame()["low"].isna().all()
-    for path in folds.path.glob("trials/*"):
-        config = (path / "config.yaml").read_text()
-        if "fold: 4/5" in config or ("fold: 2/5" in config and "seed: 1" in config):
-            (path / "results.json").unlink()
+    drop(folds, "fold: 4/5")
+    drop(folds, "fold: 2/5", "seed: 1")
     comparison = compare(folds.path)
     (column,) = comparison.blocks[0].columns
     assert list(column.scores["RTM"]) == [1, 2, 3, 5]
@@ -105,13 +115,7 @@ def test_nothing_is_tested_on_dev_and_missing_folds_are_named(folds):
 
 
 def test_a_method_that_lacks_a_fold_is_never_in_bold(folds):
-    def drop(fold, with_task):
-        for path in folds.path.glob("trials/*/config.yaml"):
-            config = path.read_text()
-            if f"fold: {fold}/5" in config and ("random_mlm" in config) == with_task:
-                (path.parent / "results.json").unlink()
-
-    drop(1, True)  # it may be the hardest
+    drop(folds, "fold: 1/5", "random_mlm")  # it may be the hardest
     comparison = compare(folds.path)
     (column,) = comparison.blocks[0].columns
     assert column.means["RTM"] > column.means["STL"]
@@ -120,7 +124,7 @@ def test_a_method_that_lacks_a_fold_is_never_in_bold(folds):
     bold = [line.split()[1] for line in text.splitlines() if line[0:1] == "|" and "**" in line]
     assert bold == ["STL"]
     assert "Best of the methods with all folds in bold" in text
-    drop(2, False)
+    drop(folds, "fold: 2/5", "aux: []")
     comparison = compare(folds.path)
     assert comparison.blocks[0].columns[0].best is None
     assert "**" not in comparison.to_markdown()
@@ -133,12 +137,12 @@ def test_folds_without_a_class_say_nothing_of_it(folds):
     for run in folds.path.glob("trials/*"):
         config = (run / "config.yaml").read_text()
         path = run / "predictions" / "test.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = read_lines(path)
         if "fold: 2/5" in config:
             next(one for one in lines if one["predicted"] != one["label"])["predicted"] = "rare"
         elif "fold: 4/5" not in config:
             lines[0] |= {"label": "rare", "predicted": "rare"}
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        write_splits(path.parent, test=lines)
     comparison = compare(folds.path, metrics=["f1:rare", "recall:rare", "accuracy"])
     *rare, accuracy = comparison.blocks[0].columns
     for column in rare:
@@ -167,3 +171,170 @@ def test_single_runs_of_folds_are_joined(folds):
     assert block.folds == 5
     assert len(block.methods) == 2
     assert len(block.columns[0].scores[block.methods[0]]) == 5
+
+
+DEV = [5, 2, 7, 7, 1, 4]
+TEST = [22, 30, 27, 20, 35, 24]
+
+
+def by_brute_force(dev, scores, count):
+    """The mean over all subsets; where several seeds are best, the mean over these."""
+    kept = []
+    for subset in itertools.combinations(range(len(dev)), count):
+        best = max(dev[seed] for seed in subset)
+        kept.append(np.mean([scores[seed] for seed in subset if dev[seed] == best]))
+    return np.mean(kept)
+
+
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_the_expectation_is_the_mean_over_all_subsets(levels):
+    """With three levels of dev, ties are frequent."""
+    random = np.random.default_rng(levels)
+    for total in range(1, 9):
+        for count in range(1, total + 1):
+            dev = random.integers(levels, size=total).tolist()
+            scores = random.normal(size=total).tolist()
+            expected = by_brute_force(dev, scores, count)
+            assert best_of(dev, scores, count) == pytest.approx(expected, abs=1e-14)
+
+
+def test_the_expectation_is_that_of_choosing_again_and_again():
+    random = np.random.default_rng(0)
+    dev, scores = random.normal(size=(2, 10))
+    draws = random.random((400_000, 10)).argsort(1)[:, :3]
+    kept = scores[np.take_along_axis(draws, dev[draws].argmax(1)[:, None], 1)[:, 0]]
+    error = kept.std() / math.sqrt(len(kept))
+    assert abs(best_of(dev, scores, 3) - kept.mean()) < 4 * error
+    assert error < 0.002
+
+
+def test_the_best_of_one_is_the_mean_with_its_usual_standard_error():
+    found = restarts_of(DEV, TEST, 1)
+    assert found.mean == pytest.approx(np.mean(TEST), rel=1e-14)
+    assert found.error == pytest.approx(np.std(TEST, ddof=1) / math.sqrt(6), rel=1e-14)
+
+
+def test_the_standard_error_is_the_jackknifes_exactly():
+    """Over all samples of four seeds from four equally likely ones, two of them tied on dev.
+
+    The best of two is a U-statistic, whose variance has a part of single seeds and a part of pairs
+    (Hoeffding, 1948); the jackknife's variance has the first once, and the second 2 (n - 1) /
+    (n - 2) = 3 times.
+    """
+    dev, scores, total = [1, 2, 2, 3], [0.5, 0.1, 0.7, 0.6], 4
+    found = [
+        restarts_of([dev[i] for i in drawn], [scores[i] for i in drawn], 2)
+        for drawn in itertools.product(range(4), repeat=total)
+    ]
+    two = [
+        [best_of([dev[i], dev[j]], [scores[i], scores[j]], 2) for i in range(4)] for j in range(4)
+    ]
+    of_one = 4 / total * np.var(np.mean(two, axis=0))
+    of_pairs = 2 / (total * (total - 1)) * (np.var(two) - 2 * np.var(np.mean(two, axis=0)))
+    assert np.var([one.mean for one in found]) == pytest.approx(of_one + of_pairs, rel=1e-12)
+    variance = np.mean([one.error**2 for one in found])
+    assert variance == pytest.approx(of_one + 3 * of_pairs, rel=1e-12)
+
+
+def test_the_standard_error_is_that_of_new_seeds():
+    """Against the spread of the estimate over new sets of seeds, correlated on dev and test.
+
+    With ten seeds the variance is a little too large, by a factor of 1.12.
+    """
+    random = np.random.default_rng(1)
+    repeats, total, count = 7_000, 10, 3
+    dev = random.normal(size=(repeats, total))
+    scores = 0.6 * dev + 0.8 * random.normal(size=(repeats, total))
+    found = [restarts_of(*rows, count) for rows in zip(dev, scores, strict=True)]
+    means = np.array([one.mean for one in found])
+    # The mean maximum of three normal variables, 3 / (2 sqrt(pi)), times the correlation.
+    expected = 0.6 * 1.5 / math.sqrt(math.pi)
+    assert abs(means.mean() - expected) < 4 * means.std() / math.sqrt(repeats)
+    ratio = np.mean([one.error**2 for one in found]) / means.var()
+    assert ratio == pytest.approx(1.117, abs=0.06)  # its own standard error is 0.020
+
+
+def right(trial):
+    """Scores of the single task on two data sets, and of a method with a task."""
+    shift = {"sst2": 0, "qqp": 1}.get(trial.cell.get("dataset"), 0)
+    if trial.cell["method"] == "RTM":
+        return {"dev": 9, "test": 25 + trial.seed % 3}
+    return {"dev": DEV[trial.seed] + shift, "test": TEST[trial.seed] + shift * trial.seed % 2}
+
+
+NAME = "control: STL, best of 3 seeds by dev"
+
+
+def test_every_format_shows_the_control(make_sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)  # those of runs take half a second
+    folder = make_sweep(right, grid=METHODS, seeds=6)
+    expected = restarts_of(DEV, [one / 40 for one in TEST], 3)
+    shown = f"{100 * expected.mean:.1f} (s.e. {100 * expected.error:.1f})"
+    assert expected.mean == pytest.approx(by_brute_force(DEV, TEST, 3) / 40)
+    found = compare(folder.path, restarts=3, power=True)
+    plain = compare(folder.path)
+    assert plain.blocks[0].columns[0].pairs == found.blocks[0].columns[0].pairs
+    lines = found.to_markdown(show=["seeds", "epochs", "minutes"]).splitlines()
+    place = next(number for number, line in enumerate(lines) if NAME in line)
+    assert lines[place] == f"| {NAME} | 6 | {shown} |  | 10.5 |"  # thrice the minutes of STL
+    assert lines[place - 1].startswith("| RTM |")
+    assert lines[place + 1].startswith("| detectable |")
+    assert any("Nothing is tested against it" in line for line in lines)
+    tex = found.to_latex()
+    (row,) = [line for line in tex.splitlines() if NAME in line]
+    assert row.endswith(f"{NAME} & {shown} \\\\")
+    assert f"\\midrule\n{row}" in tex
+    assert f"<td>{NAME}</td><td>{shown}</td>" in html(found)
+    for words in ([folder.path, "--restarts"], ["--restarts", 3, folder.path]):
+        done = call("compare", *words)
+        assert done.exit_code == 0, done.output
+        assert shown in " ".join(done.output.split())
+    done = call("compare", folder.path, "--restarts=3", "--format=csv")
+    rows = [one for one in csv.DictReader(io.StringIO(done.output)) if one["method"] == NAME]
+    assert [float(one["mean"]) for one in rows] == [expected.mean]
+    assert [float(one["standard_error"]) for one in rows] == [expected.error]
+    assert {rows[0][key] for key in ("best", "may_equal_best", "sd", "low", "high")} == {""}
+    assert NAME not in plain.to_markdown()
+    assert "standard_error" not in plain.to_frame()
+    text = report(folder.path, output=tmp_path / "a.html", texts=False, restarts=3).read_text()
+    assert NAME in text
+    assert shown in text
+
+
+def test_every_data_set_and_metric_has_its_own_control(make_sweep):
+    folder = make_sweep(right, grid={"dataset": ["sst2", "qqp"]} | METHODS, seeds=6)
+    found = compare(folder.path, metrics=["accuracy", "mcc"], restarts=2)
+    columns = found.blocks[0].columns
+    assert len(columns) == 6
+    for column in columns[:4]:
+        dev = [one + (column.dataset == "qqp") for one in DEV]
+        by_seed = column.scores["STL"]
+        expected = restarts_of(dev, list(by_seed.values()), 2)
+        best = column.restarts["STL"]
+        assert (best.mean, best.error) == pytest.approx((expected.mean, expected.error))
+        assert list(column.restarts) == ["STL"]
+    for average, parts in zip(columns[4:], (columns[0:4:2], columns[1:4:2]), strict=True):
+        one, other = (part.restarts["STL"] for part in parts)
+        assert average.restarts["STL"].mean == pytest.approx((one.mean + other.mean) / 2)
+        error = math.hypot(one.error, other.error) / 2
+        assert average.restarts["STL"].error == pytest.approx(error)
+
+
+def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
+    folder = make_sweep(right, grid=METHODS, seeds=3)
+    need = "the best of 3 seeds takes at least 4, and 'STL' has 3 on pydocs test"
+    assert need in refused(folder.path, "--restarts", 3)
+    one = refused(folder.path, "--restarts", 1)
+    assert "restarts: must be greater than or equal to 2, got 1" in one
+    none = refused(folder.path, "--restarts", 2, "--without", "STL")
+    assert "no method without auxiliary tasks" in none
+    out = tmp_path / "report.html"
+    with pytest.raises(UserError, match=need):
+        report(folder.path, output=out, restarts=3)
+    run = next(folder.path.glob("trials/*"))
+    with pytest.raises(UserError, match="the best of 3 seeds takes at least 4"):
+        report(run, output=out, restarts=3)
+    assert not out.exists()
+    folds = make_sweep(right, "folds", grid=METHODS, folds=2, seeds=6)
+    with pytest.raises(UserError, match="folds of a cross-validation are no seeds"):
+        compare(folds.path, restarts=2)

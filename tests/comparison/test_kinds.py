@@ -1,7 +1,5 @@
 """Comparisons, reports and ensembles of runs whose labels are no single classes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -75,23 +73,17 @@ def write_run(folder, name, noise, seed, **settings):
         )
         write_predictions(path, labels, said, map(kind.line, outputs))
     # As the file has them.
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    stored = [kind.output(kind.stored(line, names)) for line in lines]
+    stored = [kind.output(kind.stored(line, names)) for line in helpers.read_lines(path)]
     constant = kind.constant(truth)
     said = [kind.decode(one) for one in outputs]
     split = Split("test", tuple(map(str, truth)), tuple(truth), names, kind=kind)
-    ood = OODSet(
-        OODSource(dataset="data", name="test"), split, LabelMap(names, numbers, numbers, len(names))
-    )
+    labels = LabelMap(names, numbers, numbers, len(names))
+    ood = OODSet(OODSource(dataset="data", name="test"), split, labels)
     found = evaluate(ood, Evaluated(kind, names, truth, said, stored), None, None, constant)
     results = examples.results(*config.objective_names()[1:])
-    entries = [
-        {"kind": "eval", "step": 10 * n, "epoch": float(n)}
-        | {f"dev/{one}": value for one, value in found.all.metrics.items()}
-        for n in (1, 2)
-    ]
-    text = "".join(json.dumps(entry) + "\n" for entry in entries)
-    write_text(folder / "metrics.jsonl", text)
+    metrics = {f"dev/{one}": value for one, value in found.all.metrics.items()}
+    steps = ({"kind": "eval", "step": 10 * n, "epoch": float(n)} for n in (1, 2))
+    helpers.write_splits(folder, metrics=[one | metrics for one in steps])
     replace(
         results,
         config=config.model_dump(mode="json"),
@@ -249,15 +241,14 @@ def test_an_ensemble_averages_what_the_kind_stores(name, runs):
         for _, outputs in by_run
     ]  # fmt: skip
     mean = [np.mean(one, axis=0) for one in zip(*stored, strict=True)]
-    for own, expected in zip(found.probabilities, mean, strict=True):
-        np.testing.assert_allclose(own, expected, atol=1e-7)
+    for own, other in zip(found.probabilities, mean, strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-7)
+    metric = "accuracy"
     if name == "regression":
-        said = [float(one[0]) for one in mean]
-        assert found.scores.metrics["pearson"] == pytest.approx(np.corrcoef(truth, said)[0, 1])
+        metric, expected = "pearson", np.corrcoef(truth, [float(one[0]) for one in mean])[0, 1]
     elif name == "multi_label":
         said = [tuple(np.flatnonzero(one >= 0.5).tolist()) for one in mean]
-        right = np.mean([a == b for a, b in zip(truth, said, strict=True)])
-        assert found.scores.metrics["accuracy"] == pytest.approx(right)
+        expected = np.mean([a == b for a, b in zip(truth, said, strict=True)])
     elif name == "dependency":
         said = []
         for one in mean:
@@ -268,15 +259,11 @@ def test_an_ensemble_averages_what_the_kind_stores(name, runs):
             for both in zip(truth, said, strict=True)
             for (head, one), (other, two) in zip(*both, strict=True)
         ]
-        assert found.scores.metrics["las"] == pytest.approx(np.mean(right))
+        metric, expected = "las", np.mean(right)
     else:
-        said = [tuple(one.argmax(-1).tolist()) for one in mean]
-        right = [
-            a == b
-            for one, two in zip(truth, said, strict=True)
-            for a, b in zip(one, two, strict=True)
-        ]
-        assert found.scores.metrics["accuracy"] == pytest.approx(np.mean(right))
+        said = np.concatenate([one.argmax(-1) for one in mean])
+        expected = np.mean(said == np.concatenate(truth))
+    assert found.scores.metrics[metric] == pytest.approx(expected)
     assert list(found.to_frame().columns) == list(kind.metrics)
     assert found.mean(next(iter(kind.metrics))) == pytest.approx(
         np.mean([auxlearn.load_run(run).best.value for run in members])
@@ -295,9 +282,8 @@ def test_thresholds_of_an_ensemble_are_chosen_on_dev(runs, tmp_path):
     dev = [kind.output(one) for one in found.probabilities]  # test has the examples of dev
     np.testing.assert_array_equal(found.thresholds, kind.best_thresholds(found.labels, dev))
     said = [kind.decode(one, found.thresholds) for one in dev]
-    assert found.scores.metrics["accuracy"] == np.mean(
-        [a == b for a, b in zip(found.labels, said, strict=True)]
-    )
+    right = [a == b for a, b in zip(found.labels, said, strict=True)]
+    assert found.scores.metrics["accuracy"] == np.mean(right)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -338,9 +324,8 @@ def test_a_sweep_chooses_the_smaller_error(tmp_path):
 
     base = {"dataset": "data", "kind": "regression", "metric": "mae"}
     grid = {"learning_rate": [1e-3, 1e-4]}
-    sweep = SweepFile(
-        name="s", base=base, grid=grid, seeds=(0, 1), select={"over": ["learning_rate"]}
-    )
+    select = {"over": ["learning_rate"]}
+    sweep = SweepFile(name="s", base=base, grid=grid, seeds=(0, 1), select=select)
     trials = plan_trials(sweep, expand_cells(sweep))
     dev = {one.digest: {"mae": one.config.learning_rate} for one in trials}
     chosen = chosen_trials(sweep, trials, dev.get)

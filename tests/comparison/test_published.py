@@ -1,7 +1,5 @@
 """Published results: those of the package, and their place in the tables."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 
@@ -33,9 +31,13 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
             }
         ],
     }
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+
+    def write():
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return str(path)
+
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2).path
-    comparison = compare(folder, published=str(path))
+    comparison = compare(folder, published=write())
     heads, rows = shown(comparison)
     found = [dict(zip(heads, row, strict=True)) for row in rows]
     assert [(row["method"], row["published"]) for row in found] == [
@@ -48,25 +50,22 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
     assert "1 more are for other data sets" in comparison.to_markdown()  # checkpoints by macro-F1
     content["tables"].append({"cell": {"encoder": "BERT-base"}, "columns": [[{}, "test"]]})
     content["tables"][1]["rows"] = {"STL": [90.0]}
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    more = compare(folder, published=str(path))
+    more = compare(folder, published=write())
     assert shown(more) == shown(comparison)
     assert "2 more are for other data sets or encoders" in more.to_markdown()
     del content["tables"][1]
     content["tables"][0]["cell"] = {"encoder": "BERT-base"}
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
     folder = make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2).path
-    elsewhere = compare(folder, published=str(path))
+    elsewhere = compare(folder, published=write())
     assert "None of the 4 published results is for a data set" in elsewhere.to_markdown()
     assert shown(elsewhere)[1] == []
-    content["tables"][0]["rows"]["STL"] = [1.0]
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    with pytest.raises(ConfigError, match="row 'STL' has 1 results for 2 columns"):
-        read_published(str(path))
-    content["tables"][0]["rows"]["STL"] = [[1.0], 2.0]
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    with pytest.raises(ConfigError, match=r"rows.STL.0.*the list is too short: add value 2"):
-        read_published(str(path))
+    for row, message in (
+        ([1.0], "row 'STL' has 1 results for 2 columns"),
+        ([[1.0], 2.0], r"rows.STL.0.*the list is too short: add value 2"),
+    ):
+        content["tables"][0]["rows"]["STL"] = row
+        with pytest.raises(ConfigError, match=message):
+            read_published(write())
 
 
 def test_a_sweep_names_no_file_outside_its_folder(make_sweep, tmp_path):

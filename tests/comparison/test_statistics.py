@@ -50,25 +50,17 @@ def draw(examples: int, classes: int, right: float, runs: int, draws):
     return truth, predicted
 
 
-# ------------------------------------------------------------------------------------------ scores
-
-
 def by_scikit_learn(metric: str, labels, truth, predicted) -> float:
     kind, _, label = metric.partition(":")
     if label:
-        score = {
-            "f1": metrics.f1_score,
-            "precision": metrics.precision_score,
-            "recall": metrics.recall_score,
-        }[kind]
+        score = getattr(metrics, f"{kind}_score")
         number = [labels.index(label)]
         return score(truth, predicted, labels=number, average="macro", zero_division=0)
-    return {
-        "accuracy": metrics.accuracy_score,
-        "macro_f1": lambda t, p: metrics.f1_score(t, p, average="macro", zero_division=0),
-        "weighted_f1": lambda t, p: metrics.f1_score(t, p, average="weighted", zero_division=0),
-        "mcc": metrics.matthews_corrcoef,
-    }[metric](truth, predicted)
+    if kind in ("macro_f1", "weighted_f1"):
+        average = kind.removesuffix("_f1")
+        return metrics.f1_score(truth, predicted, average=average, zero_division=0)
+    score = {"accuracy": metrics.accuracy_score, "mcc": metrics.matthews_corrcoef}[kind]
+    return score(truth, predicted)
 
 
 @pytest.mark.parametrize(
@@ -99,10 +91,9 @@ def test_the_jackknife_of_accuracy_is_the_variance_of_a_mean():
 def test_the_jackknife_of_macro_f1_agrees_with_scipys_bootstrap():
     truth, said = draw(300, 3, 0.6, 2, np.random.default_rng(5))
 
-    def difference(truth, first, second):
-        return by_scikit_learn("macro_f1", None, truth, first) - by_scikit_learn(
-            "macro_f1", None, truth, second
-        )
+    def difference(truth, *both):
+        first, second = (by_scikit_learn("macro_f1", None, truth, one) for one in both)
+        return first - second
 
     sample = (truth, *said)
     error = stats.bootstrap(
@@ -124,9 +115,6 @@ def test_one_example_has_no_variance_and_wrong_metrics_are_named():
         check_metric("macrof1")
     with pytest.raises(ConfigError, match="f1:LABEL"):
         check_metric("xyz:a")
-
-
-# ------------------------------------------------------------------------------------------- tests
 
 
 def test_the_t_test_and_its_interval_are_scipys():
@@ -300,8 +288,6 @@ def test_the_mean_of_data_sets_has_the_variance_of_independent_values():
     assert found.interaction == pytest.approx(sum(noise.interaction for noise in noises) / 9)
 
 
-# ---------------------------------------------------------------------------- ranks over data sets
-
 #: Table 6 of Demšar (2006): AUC of C4.5, C4.5+m, C4.5+cf and C4.5+m+cf on 14 data sets.
 DEMSAR = {
     "C4.5": [.763, .599, .954, .628, .882, .936, .661, .583, .775, 1.0, .94, .619, .972, .957],
@@ -362,9 +348,6 @@ def test_wins_ties_and_losses_count_significant_differences():
     column = constant_column({"a": dict.fromkeys(range(5), 0.9), "b": same, "c": dict(same)})
     found = wins("abc", [compare_methods(column)] * 3)
     assert found == {"a": (6, 0, 0), "b": (0, 3, 3), "c": (0, 3, 3)}
-
-
-# -------------------------------------------------------------------------------------- simulation
 
 
 @pytest.mark.parametrize(

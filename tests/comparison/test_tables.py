@@ -1,23 +1,23 @@
-"""Tables of comparisons whose scores are known beforehand."""
-
-from __future__ import annotations
+"""Tables and plots of comparisons whose scores are known beforehand."""
 
 import csv
 import io
-import json
 import re
 import statistics
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html, pair_rows, render, score_rows, terminal
+from auxlearn.comparison.plots import best_so_far, mean_curve, plot_comparison
 from auxlearn.comparison.tables import Layout
 from auxlearn.core.errors import ConfigError
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
-from tests.comparison.conftest import METHODS, right_by_method
+from tests.comparison.conftest import METHODS, edited, right_by_method
 
 RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
 
@@ -44,14 +44,13 @@ def test_five_seeds_are_enough_for_a_large_difference(comparison):
     assert pair["p_seeds"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=1e-9)
     assert pair["p_first_beats_second"] == 1.0
     assert 0.1 < pair["low"] < pair["difference"] < pair["high"] < 0.45
-    against = compare(comparison.blocks[0].datasets[0].methods[0].runs[0].parent.parent,
-                      against="STL").to_markdown()  # fmt: skip
-    assert "57.9 ± 1.8 ▲" in against
+    sweep = comparison.blocks[0].datasets[0].methods[0].runs[0].parent.parent
+    assert "57.9 ± 1.8 ▲" in compare(sweep, against="STL").to_markdown()
     for decimals in ("2", 1.5, 7, -1):
         with pytest.raises(ConfigError, match="is no number from 0 to 6"):
             comparison.to_markdown(decimals=decimals)
     with pytest.raises(ConfigError, match="there is no method ''"):
-        compare(comparison.blocks[0].datasets[0].methods[0].runs[0].parent.parent, against="")
+        compare(sweep, against="")
 
 
 def test_rows_and_frames_hold_the_scores_of_the_runs(comparison):
@@ -82,9 +81,7 @@ def test_every_format_marks_the_best_and_ties(make_sweep):
     assert r"50.0{\scriptsize\,$\pm$\,0.0}$^{\approx}$" in tex
     assert tex.count(r"\toprule") == tex.count(r"\bottomrule") == 1
     assert "<b>61.3</b>" in html(found)
-    assert any(
-        "pydocs, tiny" in item for item in terminal(found, Layout()) if isinstance(item, str)
-    )
+    assert "pydocs, tiny" in " ".join(map(str, terminal(found, Layout())))
 
 
 def test_zero_has_no_sign():
@@ -126,8 +123,8 @@ def test_a_single_method_is_not_marked_as_best(make_sweep):
 def test_degenerate_runs_are_named(make_sweep):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
     digest = next(r.digest for r in folder.load_plan() if r.cell["method"] == "RTM")
-    path = folder.run(digest).path / "results.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"degenerate": "no"}))
+    with edited(folder.run(digest).path / "results.json") as content:
+        content["degenerate"] = "no"
     assert "RTM: degenerate for 1 of 2 seeds" in compare(folder.path).to_markdown()
 
 
@@ -166,3 +163,64 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = call("compare", folder.path, "--format", kind)
         assert done.output == render(compare(folder.path), kind, Layout())
+
+
+def test_curves_are_means_over_the_runs_that_are_still_going():
+    runs = [np.array([[1, 2, 3], [0.2, 0.6, 0.4]]), np.array([[1, 2], [0.4, 0.8]])]
+    runs.append(np.array([[1.0], [0.6]]))
+    points, means, spread = mean_curve(runs)
+    assert points.tolist() == [1, 2]  # one of three runs reaches the third point
+    assert means == pytest.approx([0.4, 0.7])
+    assert spread == pytest.approx([0.2, np.std([0.6, 0.8], ddof=1)])
+
+
+def test_the_best_so_far_is_kept_after_a_run_has_ended():
+    found = best_so_far([np.array([[1.0, 3.0], [0.5, 0.4]]), np.array([[2.0, 4.0], [0.1, 0.9]])], 1)
+    assert [run.tolist() for run in found] == [
+        [[2, 3, 4], [0.5, 0.5, 0.5]],
+        [[2, 3, 4], [0.1, 0.1, 0.9]],
+    ]
+
+
+def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch):
+    drawn = {}
+
+    def keep(figure, path):
+        drawn.setdefault(path.name.split("-")[0], figure)
+        figure.draw_without_rendering()
+        return [path]
+
+    monkeypatch.setattr(plots, "save_print", keep)
+    grid = {"dataset": ["sst2", "qqp"]} | METHODS
+    grid["method"] = METHODS["method"] | {"two": {"aux": "random_mlm", "epochs": 7}}
+
+    def right(trial):
+        return {"dev": 30, "test": 20 + 2 * list(grid["method"]).index(trial.cell["method"])}
+
+    plot_comparison(compare(make_sweep(right, grid=grid, seeds=2).path), tmp_path)
+    assert set(drawn) == {"scores", "ranks", "curves", "time", "weights", "epochs"}
+    panels = [axes for axes in drawn["scores"].axes if axes.get_visible()]
+    assert [axes.get_title().split("\n")[0] for axes in panels] == ["sst2", "qqp", "average"]
+    marks = [box.lines[0].get_xdata()[0] for box in panels[0].containers]
+    assert marks == pytest.approx([50.0, 55.0, 60.0])
+    said = {text.get_text() for text in drawn["ranks"].axes[0].texts}
+    assert {"two  1.00", "RTM  2.00", "STL  3.00"} < said
+    for kind in ("curves", "time", "epochs"):  # a panel for each data set, one legend for all
+        found = [axes for axes in drawn[kind].axes if axes.get_visible()]
+        assert [axes.get_title().split("\n")[0] for axes in found] == ["sst2", "qqp"]
+        assert len(drawn[kind].legends) == 1
+    assert drawn["epochs"].axes[0].get_xlim()[0] == 0
+    assert drawn["epochs"].get_size_inches()[0] == pytest.approx(3.3)
+
+
+def test_no_plot_is_written_over_another(make_sweep, tmp_path, monkeypatch):
+    names = []
+    monkeypatch.setattr(plots, "save_print", lambda figure, path: names.append(path.name) or [path])
+    grid = {"dataset": ["cpp", "cs", "b"]} | METHODS
+    folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=grid, seeds=2)
+    found = compare(folder.path, names={"cpp": "C++", "cs": "C#", "b": "B"})
+    written = plot_comparison(found, tmp_path)
+    assert [path.name for path in written] == names
+    weights = [name for name in names if name.startswith("weights")]
+    assert len({name.lower() for name in names}) == len(names)
+    assert [name[-2:] for name in weights] == ["cy", "-2", "cy"]  # accuracy

@@ -1,7 +1,5 @@
 """Attention by pairs of tokens: what a prediction depends on, in every architecture."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -59,18 +57,13 @@ def test_a_prediction_depends_on_what_is_read_before(encoder, batch, representat
     assert chosen.sum() >= 4
     length = chosen.shape[1]
     mask_id = encoder.tokenizer.mask_token_id
+    slots = with_slots(batch, order, chosen, mask_id)
+    given, where = (shown(encoder, batch, chosen), attends_in_order(order, batch)), chosen
     if kept:
-        slots = with_slots(batch, order, chosen, mask_id)
+        given, where = (slots.batch, slots.attends, slots.positions), slots.predicted
 
-        def state_of():
-            hidden = encoder.encode(slots.batch, slots.attends, slots.positions).last_hidden_state
-            return states_at(hidden, slots.predicted)
-    else:
-        given = shown(encoder, batch, chosen)
-
-        def state_of():
-            hidden = encoder.encode(given, attends_in_order(order, batch)).last_hidden_state
-            return states_at(hidden, chosen)
+    def state_of():
+        return states_at(encoder.encode(*given).last_hidden_state, where)
 
     slot = dict.fromkeys(range(len(batch)), 0)
     found = sources(encoder, state_of)

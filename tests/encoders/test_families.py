@@ -1,7 +1,5 @@
 """Every supported architecture against the native models of transformers."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 
@@ -52,6 +50,12 @@ def native_inputs(encoder, batch):
     if batch.token_type_ids is not None:
         inputs["token_type_ids"] = batch.token_type_ids
     return inputs
+
+
+def as_if_trained(encoder):
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.01)
 
 
 def test_both_models_share_one_body(encoder):
@@ -135,9 +139,8 @@ def test_results_do_not_depend_on_padding(encoder):
 
 def test_the_export_is_a_plain_transformers_folder(encoder, tmp_path):
     batch = batch_of(encoder)
+    as_if_trained(encoder)
     with torch.no_grad():
-        for parameter in encoder.parameters():  # as if trained
-            parameter.add_(0.01)
         logits = encoder.classify(batch)
     length_before = encoder.tokenizer.model_max_length
     encoder.save(tmp_path / "model", max_length=20)
@@ -157,16 +160,13 @@ def test_the_export_is_a_plain_transformers_folder(encoder, tmp_path):
         assert short == encoder.tokenizer(stored, truncation=True, max_length=20)["input_ids"]
 
 
-def test_the_language_model_is_exported_with_its_head(encoder, family, tmp_path):
+@torch.no_grad()
+def test_the_language_model_is_exported_with_its_head(encoder, tmp_path):
     batch, positions = masked(encoder, batch_of(encoder))
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.01)
-        logits = encoder.predict_tokens(batch, positions)
+    as_if_trained(encoder)
     encoder.save_language_model(tmp_path / "model")
-    again = load_encoder(str(tmp_path / "model"), LABELS)
-    with torch.no_grad():
-        reloaded = again.predict_tokens(batch, positions)
+    reloaded = load_encoder(str(tmp_path / "model"), LABELS).predict_tokens(batch, positions)
+    logits = encoder.predict_tokens(batch, positions)
     torch.testing.assert_close(reloaded, logits, atol=1e-6, rtol=1e-6)
 
 
@@ -175,10 +175,10 @@ def headless(family, encoder_folder, folder):
     return helpers.write(folder, body, AutoTokenizer.from_pretrained(encoder_folder(family)))
 
 
-def head(encoder):
+def heads_of(model, encoder):
+    """The parameters of a model that are not those of the body, by name."""
     body = {id(parameter) for parameter in encoder.body.parameters()}
-    named = encoder.language_model.named_parameters()
-    return {name: p.detach().clone() for name, p in named if id(p) not in body}
+    return {name: p.detach() for name, p in model.named_parameters() if id(p) not in body}
 
 
 def test_a_missing_language_model_head_is_initialised_from_the_seed(
@@ -192,27 +192,19 @@ def test_a_missing_language_model_head_is_initialised_from_the_seed(
     same, other = (load_encoder(str(folder), LABELS, seed=seed) for seed in (1, 2))
     for name, tensor in one.tensors().items():
         assert torch.equal(tensor, same.tensors()[name]), name
-    first, second = head(one), head(other)
-    weights = [name for name, tensor in first.items() if tensor.ndim > 1]
-    assert all(not torch.equal(first[name], second[name]) for name in weights)
-    assert bool(weights) == (family != "bart")
-    assert not torch.equal(_classification_head(one), _classification_head(other))
-
-
-def _classification_head(encoder):
-    body = {id(parameter) for parameter in encoder.body.parameters()}
-    found = [p for p in encoder.classifier.parameters() if id(p) not in body and p.ndim > 1]
-    return found[-1].detach()
+    for kind in ("language_model", "classifier"):
+        first, second = (heads_of(getattr(made, kind), made) for made in (one, other))
+        weights = [name for name, tensor in first.items() if tensor.ndim > 1]
+        assert all(not torch.equal(first[name], second[name]) for name in weights)
+        assert bool(weights) == (kind == "classifier" or family != "bart")
 
 
 def test_heads_are_kept_for_the_same_labels(encoder, tmp_path):
     first = encoder
     assert first.kept_classifier is None
     with torch.no_grad():
-        for parameter in (
-            *first.classification_parameters(),
-            *first.language_model_head().values(),
-        ):
+        heads = *first.classification_parameters(), *first.language_model_head().values()
+        for parameter in heads:
             parameter.add_(torch.rand_like(parameter))
     first.save(tmp_path, 32)
     same = load_encoder(str(tmp_path), LABELS, seed=1)
@@ -249,13 +241,10 @@ def test_body_parameters_are_those_that_both_objectives_use(encoder):
     ):
         found = torch.autograd.grad(loss, parameters, allow_unused=True)
         reached.append([gradient is not None for gradient in found])
-    expected = {
-        (True, True): "encoder",
-        (True, False): "primary_head",
-        (False, True): "other_head",
-    }
+    expected = {(True, True): "encoder", (True, False): "primary_head"}
     for name, part, *by in zip(names, placements_of(encoder, parameters), *reached, strict=True):
-        assert part == expected[tuple(by)], name
+        assert part == expected.get(tuple(by), "other_head"), name
+        assert any(by), name
     assert set(placements_of(encoder, parameters)) >= {"encoder", "primary_head"}
 
 

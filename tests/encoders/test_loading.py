@@ -1,7 +1,5 @@
 """Error messages for encoders that cannot be loaded."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
@@ -28,13 +26,6 @@ def refusal(name, load=load_encoder):
     return message
 
 
-def test_pickled_weights_are_not_read(folder):
-    """Other faults of a folder are among the bad inputs."""
-    (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
-    assert "weights in other formats are not read" in refusal(folder)
-
-
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
@@ -44,16 +35,23 @@ def test_pickled_weights_are_not_read(folder):
 )
 def test_a_tokenizer_without_a_token_that_is_needed(folder, tokens, message):
     known = transformers.AutoTokenizer.from_pretrained(folder).backend_tokenizer
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=known, unk_token="[UNK]", **tokens
-    ).save_pretrained(folder)
+    given = {"tokenizer_object": known, "unk_token": "[UNK]", **tokens}
+    transformers.PreTrainedTokenizerFast(**given).save_pretrained(folder)
     assert message in refusal(folder)
 
 
-def test_of_a_run_folder_its_model_is_meant(folder):
-    shutil.move(folder, folder.parent / "run" / "model")
-    run = folder.parent / "run"
+def test_what_a_folder_lacks_is_named(folder, tmp_path):
+    """Other faults of a folder are among the bad inputs."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
+    assert "weights in other formats are not read" in refusal(folder)
+    run = tmp_path / "run"
+    shutil.move(folder, run / "model")
     assert refusal(run) == f"{run} holds no config.json: name {run / 'model'}"
+    assert refusal(tmp_path / "nowhere") == f"encoder folder {tmp_path}/nowhere does not exist"
+    for name in ("./nowhere", "models/of/mine"):
+        assert "does not exist" in refusal(name)
+    assert "does not exist" in refusal(tmp_path / "model", load_classifier)
 
 
 def test_an_unknown_short_name_gets_a_suggestion():
@@ -63,12 +61,6 @@ def test_an_unknown_short_name_gets_a_suggestion():
     assert "did you mean 'bert'?" in refusal("bert-base-uncased")
 
 
-def test_a_folder_that_does_not_exist(tmp_path):
-    assert refusal(tmp_path / "nowhere") == f"encoder folder {tmp_path}/nowhere does not exist"
-    assert "does not exist" in refusal("./nowhere")
-    assert "does not exist" in refusal("models/of/mine")
-
-
 @pytest.mark.parametrize("name", ["someone/something", "roberta"])
 def test_a_hub_that_cannot_be_reached(name, monkeypatch, tmp_path):
     # The suite runs with HF_HUB_OFFLINE; nothing is in this cache.
@@ -76,10 +68,6 @@ def test_a_hub_that_cannot_be_reached(name, monkeypatch, tmp_path):
     message = refusal(name)
     assert f"encoder '{name}' ({encoder_source(name)}) cannot be fetched from the hub" in message
     assert "--encoder" in message
-
-
-def test_a_run_folder_without_a_model(tmp_path):
-    assert "does not exist" in refusal(tmp_path / "model", load_classifier)
 
 
 def test_load_classifier_gives_what_was_exported(tiny_bert, tmp_path):
@@ -94,19 +82,19 @@ def test_load_classifier_gives_what_was_exported(tiny_bert, tmp_path):
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "bart"])
 def test_texts_longer_than_the_positions_are_refused(family, encoder_folder):
-    limit = 128
     encoder = load_encoder(str(encoder_folder(family)), LABELS)
-    check_length(encoder.config, limit)
-    with pytest.raises(EncoderError, match=f"use --max-length {limit} or less"):
-        check_length(encoder.config, limit + 1)
+    check_length(encoder.config, 128)
+    with pytest.raises(EncoderError, match="use --max-length 128 or less"):
+        check_length(encoder.config, 129)
     # The limit is the true one: it works, and one more does not.
-    texts = helpers.tokenized(encoder, ["the " * 200], max_length=limit)
-    batch = helpers.collated(texts)
+    batch, longer = (
+        helpers.collated(helpers.tokenized(encoder, ["the " * 200], max_length=length))
+        for length in (128, 129)
+    )
     with torch.no_grad():
         assert encoder.classify(batch).isfinite().all()
-    longer = helpers.collated(helpers.tokenized(encoder, ["the " * 200], max_length=limit + 1))
-    with torch.no_grad(), pytest.raises((IndexError, RuntimeError)):
-        encoder.classify(longer)
+        with pytest.raises((IndexError, RuntimeError)):
+            encoder.classify(longer)
 
 
 def test_short_names():

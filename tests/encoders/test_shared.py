@@ -1,7 +1,5 @@
 """The shared encoder: tensors, fingerprint, modes; which state of BART predicts which token."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Frozen layers and low-rank adapters, for every architecture."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -25,11 +23,19 @@ def trained(encoder):
     return {name for name, p in encoder.named_parameters() if p.requires_grad}
 
 
+def spread(encoder):
+    """Draw the second factor of the adapters, which is zero at first."""
+    draws = torch.Generator().manual_seed(2)
+    for name, parameter in encoder.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.3, generator=draws)
+
+
 def batch_of(encoder):
     return collate(tokenized(encoder, LINES[:3]), torch.arange(3))
 
 
-def test_layers_are_those_of_the_configuration(encoder):
+def test_embeddings_are_frozen_and_nothing_else(encoder):
     config = encoder.config
     number = (
         config.encoder_layers + config.decoder_layers
@@ -37,36 +43,26 @@ def test_layers_are_those_of_the_configuration(encoder):
         else config.num_hidden_layers
     )
     assert len(layers_of(encoder.body)) == number
-
-
-def test_embeddings_are_frozen_and_nothing_else(encoder):
     everything = trained(encoder)
     freeze(encoder, "embeddings")
     frozen = everything - trained(encoder)
-    table = encoder.body.get_input_embeddings().weight
-    assert not table.requires_grad
+    assert not encoder.body.get_input_embeddings().weight.requires_grad
     layers = {id(p) for layer in layers_of(encoder.body) for p in layer.parameters()}
     assert all(p.requires_grad for p in encoder.parameters() if id(p) in layers)
     assert all("embed" in name or "shared" in name or "decoder" in name for name in frozen)
 
 
-def test_lowest_layers_are_frozen(encoder):
+def test_lowest_layers_or_the_body_are_frozen(encoder):
+    with pytest.raises(ConfigError, match=r"freeze: 99 layers are more than the \d+ of this"):
+        freeze(encoder, "99")
     freeze(encoder, "1")
     first, *rest = layers_of(encoder.body)
     assert not any(p.requires_grad for p in first.parameters())
     assert all(p.requires_grad for layer in rest for p in layer.parameters())
     assert not encoder.body.get_input_embeddings().weight.requires_grad
-
-
-def test_a_frozen_body_leaves_the_heads(encoder):
     freeze(encoder, "body")
     assert not any(p.requires_grad for p in encoder.body_parameters())
     assert all(p.requires_grad for p in encoder.classification_parameters())
-
-
-def test_more_layers_than_there_are(encoder):
-    with pytest.raises(ConfigError, match=r"freeze: 99 layers are more than the \d+ of this"):
-        freeze(encoder, "99")
 
 
 def test_adapters_change_nothing_at_first_and_are_merged_exactly(encoder):
@@ -85,8 +81,7 @@ def test_adapters_change_nothing_at_first_and_are_merged_exactly(encoder):
                 assert parameter.requires_grad == ("lora_" in name), name
             elif id(parameter) in heads:
                 assert parameter.requires_grad, name
-            if "lora_B" in name:
-                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(2))
+        spread(encoder)
         adapted = encoder.classify(batch)
         assert (adapted - plain).abs().max() > 1e-3
         adapters.merge()
@@ -109,10 +104,7 @@ def test_saved_adapters_are_read_by_peft(encoder_folder, tmp_path):
     folder = encoder_folder("roberta")
     encoder = load_encoder(str(folder), LABELS)
     adapters = LowRankAdapters(encoder, 2, 4.0, 0.0, seed=1)
-    with torch.no_grad():
-        for name, parameter in encoder.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(2))
+    spread(encoder)
     adapters.save(tmp_path, str(folder))
     base = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
     loaded = PeftModel.from_pretrained(base, str(tmp_path)).eval()

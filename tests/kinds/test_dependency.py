@@ -1,7 +1,5 @@
 """Dependency trees: reader, biaffine head, loss, decoding and scores."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
@@ -88,18 +86,15 @@ def test_attachment_scores_are_those_of_the_shared_task():
     """30 random cases with their UAS and LAS by the official scorer (udtools 0.2.9)."""
     cases = json.loads((HERE / "conll18_cases.json").read_text())
     assert len(cases) == 30
-    names = sorted(
-        {arc.partition("-")[2] for case in cases for arc in case[0].split() if arc != "|"}
-    )
-    index = {name: number for number, name in enumerate(names)}
+    arcs = {arc.partition("-")[2] for case in cases for arc in case[0].split() if arc != "|"}
+    names = sorted(arcs)
+
+    def tree(text):
+        parts = (arc.partition("-") for arc in text.split())
+        return tuple((int(head), names.index(relation)) for head, _, relation in parts)
+
     for true, said, uas, las in cases:
-        truth, predicted = (
-            [
-                tuple((int(h), index[r]) for h, _, r in (arc.partition("-") for arc in one.split()))
-                for one in text.split(" | ")
-            ]
-            for text in (true, said)
-        )
+        truth, predicted = ([*map(tree, text.split(" | "))] for text in (true, said))
         found = KIND.scores(truth, predicted, None, names)
         assert found == pytest.approx({"uas": uas, "las": las})
         sums = KIND.sums(truth, predicted, [], names).sum(0)
@@ -165,10 +160,7 @@ def by_hand(logits):
     for text, word, head, others, relation in ARCS:
         row = [math.exp(logits[text, word, one, 0]) for one in others]
         named = [math.exp(one) for one in logits[text, word, head, 1:]]
-        yield (
-            math.exp(logits[text, word, head, 0]) / sum(row),
-            named[relation] / sum(named),
-        )
+        yield math.exp(logits[text, word, head, 0]) / sum(row), named[relation] / sum(named)
 
 
 def test_the_loss_and_the_smooth_forms_are_those_by_hand():
@@ -248,20 +240,15 @@ def test_a_treebank_is_read_from_every_source(tmp_path):
         }
         for one, label in zip(train.texts, train.labels, strict=True)
     ]
-    splits = ("train", "dev", "test")
-    found = load_dataset(dict.fromkeys(splits, rows), columns=COLUMNS)
-    assert found.splits["train"].labels == train.labels
     arcs = [row["label"] for row in train.rows()]
     frame = pd.DataFrame({"tokens": [row["tokens"] for row in rows], "arcs": arcs})
-    found = load_dataset(dict.fromkeys(splits, frame), columns=COLUMNS)
-    assert found.splits["train"].labels == train.labels
     save_folder(data, tmp_path / "saved")
-    again = load_dataset(tmp_path / "saved", columns=COLUMNS)
-    assert again.splits["train"].labels == train.labels
-    for source in (dict.fromkeys(splits, rows), dict.fromkeys(splits, frame), tmp_path / "saved"):
-        found = load_dataset(source)  # the kind is found
-        assert (found.kind, found.notes) == (KIND, ())
-        assert found.splits["train"].labels == train.labels
+    in_memory = (dict.fromkeys(("train", "dev", "test"), one) for one in (rows, frame))
+    for source in (*in_memory, tmp_path / "saved"):
+        for columns in (COLUMNS, Columns()):  # the kind is found
+            found = load_dataset(source, columns=columns)
+            assert (found.kind, found.notes) == (KIND, ())
+            assert found.splits["train"].labels == train.labels
 
 
 def test_a_treebank_with_tags_is_tagged_unless_it_is_said(tmp_path):

@@ -1,7 +1,5 @@
 """Readers of labels of every kind, labels that stand for others, and bad ones in one line."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,12 +1,9 @@
 """Runs on labels of every kind: trained, resumed, exported, evaluated, compared by meta."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,11 +15,11 @@ from safetensors.torch import load_file
 import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.core.progress import Reporter
-from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.mask_analysis.masks import inspect_masks
 from tests import helpers
 from tests.cli.helpers import call
 from tests.helpers import read_lines
+from tests.weighting.fakes import our_rules
 
 WORDS = (
     *("alpha", "beta", "gamma", "delta", "runs", "eats", "sees", "the", "a"),
@@ -75,6 +72,16 @@ def settings(folders, data, **changes):
     return base | {"dataset": str(folders / data), "verbose": False} | changes
 
 
+@pytest.fixture
+def train(folders, tmp_path):
+    """Train on the data of a kind, into a folder of the test."""
+
+    def run(kind, name="run", /, **changes):
+        return auxlearn.train(**settings(folders, kind, **changes), output=str(tmp_path / name))
+
+    return run
+
+
 #: Labels of the further sets, which spell them in another way, by those of the model.
 ELSEWHERE = {
     "multi_label": {"John": "Johannes", "Paris": "paris"},
@@ -105,9 +112,10 @@ def elsewhere(folders, kind):
 def finished(folders, tmp_path_factory):
     """A run of each kind with masked language modelling beside it."""
     root = tmp_path_factory.mktemp("runs")
+    given = {"aux": ["random_mlm"], "epochs": 4}
     return {
         kind: auxlearn.train(
-            **settings(folders, kind, aux=["random_mlm"], epochs=4, output=str(root / kind)),
+            **settings(folders, kind, **given, output=str(root / kind)),
             ood=[elsewhere(folders, kind)],
         )
         for kind in KINDS
@@ -211,7 +219,7 @@ def test_a_further_set_has_the_metrics_of_the_kind_by_subset_and_pair(kind, fini
     assert set(run.to_frame().index) >= {"elsewhere", "elsewhere: place: there"}
 
 
-def test_a_parser_opens_in_transformers_as_its_encoder(finished, tmp_path, folders):
+def test_a_parser_opens_in_transformers_as_its_encoder(finished, train):
     run = finished["dependency"]
     folder = str(run.folder / "model")
     model, info = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
@@ -221,11 +229,10 @@ def test_a_parser_opens_in_transformers_as_its_encoder(finished, tmp_path, folde
     for name, one in model.state_dict().items():
         assert name.startswith("pooler.") or one.equal(tensors[f"bert.{name}"])
     assert "AutoModel.from_pretrained" in (run.folder / "model" / "README.md").read_text()
-    given = settings(folders, "multi_label", epochs=1, output=str(tmp_path / "after"))
-    after = auxlearn.train(**given, init_from=str(run.folder))
+    after = train("multi_label", "after", epochs=1, init_from=str(run.folder))
     assert after.init_from["parts"] == ["encoder", "masked-language-model head"]
-    given = settings(folders, "dependency", epochs=1, learning_rate=1e-6)
-    again = auxlearn.train(**given, init_from=str(run.folder), output=str(tmp_path / "again"))
+    given = {"epochs": 1, "learning_rate": 1e-6, "init_from": str(run.folder)}
+    again = train("dependency", "again", **given)
     assert "classification head" in again.init_from["parts"]
     assert again.best.value == pytest.approx(run.best.value, abs=0.05)
 
@@ -235,11 +242,8 @@ def test_the_model_opens_in_transformers_with_the_same_outputs(kind, finished, f
     run = finished[kind]
     folder = str(run.folder / "model")
     tokens = kind == "token_classification"
-    cls = (
-        transformers.AutoModelForTokenClassification
-        if tokens
-        else transformers.AutoModelForSequenceClassification
-    )
+    part = "TokenClassification" if tokens else "SequenceClassification"
+    cls = getattr(transformers, f"AutoModelFor{part}")
     model, info = cls.from_pretrained(folder, output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -292,28 +296,22 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
-def test_a_killed_run_ends_with_the_same_bytes(kind, folders, tmp_path, monkeypatch):
+def test_a_killed_run_ends_with_the_same_bytes(kind, folders, train, monkeypatch):
     parse = {"supervised": {"datasets": further(folders, ["dependency"])}}
-    given = settings(folders, kind, aux=["random_mlm", "mask_tuning", parse], eval_steps=3)
+    given = {"aux": ["random_mlm", "mask_tuning", parse], "eval_steps": 3}
     given |= {"gradient_accumulation_steps": 2, "epochs": 1}
-    whole = auxlearn.train(**given, output=str(tmp_path / "whole"))
+    whole = train(kind, "whole", **given)
     with monkeypatch.context() as patch:
         helpers.stop_before_step(patch, 4)
         with pytest.raises(SystemExit):
-            auxlearn.train(**given, output=str(tmp_path / "killed"))
-    again = auxlearn.train(**given, output=str(tmp_path / "killed"))
+            train(kind, "killed", **given)
+    again = train(kind, "killed", **given)
     assert content(whole.folder) == content(again.folder)
     assert again.evaluations == whole.evaluations
 
 
 #: Weightings with the options that they need here.
 OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}, "dwa": {"window": 1}}
-
-
-def weightings():
-    ours = [n for n in WEIGHTINGS.names() if WEIGHTINGS.get(n).__module__.startswith("auxlearn.")]
-    assert len(ours) > 20
-    return ours
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
@@ -323,22 +321,18 @@ def weightings():
     ids=["quick", "all"],
 )
 def test_every_weighting_trains_every_kind_with_masked_language_modelling(
-    kind, names, folders, tmp_path
+    kind, names, folders, train
 ):
-    parse = {"supervised": {"datasets": further(folders, ["dependency"])}}
-    for name in names or weightings():
+    aux = ["random_mlm", {"supervised": {"datasets": further(folders, ["dependency"])}}]
+    for name in names or our_rules():
         weights = {name: OPTIONS.get(name, {})}
-        given = settings(
-            folders, kind, aux=["random_mlm", parse], weights=weights, epochs=1, batch_size=20
-        )
-        found = auxlearn.train(**given, output=str(tmp_path / name))
+        found = train(kind, name, aux=aux, weights=weights, epochs=1, batch_size=20)
         assert np.isfinite(list(found.weights.values())).all(), name
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
-def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, folders, tmp_path):
-    given = settings(folders, kind, aux=["random_mlm"], weights="meta", epochs=1)
-    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, train):
+    found = train(kind, aux=["random_mlm"], weights="meta", epochs=1)
     assert len(found.branches) == 3
     single = next(one for one in found.branches if one.gain is None)
     other = next(one for one in found.branches if one.gain is not None)
@@ -346,8 +340,7 @@ def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, folders, tmp_p
     if kind == "regression":
         errors = {}
         for one in (single, other):
-            path = Path(found.folder) / one.folder / "predictions" / "dev.jsonl"
-            lines = read_lines(path)
+            lines = read_lines(found.folder / one.folder / "predictions" / "dev.jsonl")
             errors[one.title] = [(line["label"] - line["predicted"]) ** 2 for line in lines]
         gains = np.array(errors[single.title]) - np.array(errors[other.title])
         assert other.gain == pytest.approx(gains.mean())
@@ -356,15 +349,13 @@ def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, folders, tmp_p
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
-def test_sets_of_every_kind_train_beside_every_kind(kind, folders, tmp_path):
-    sets = further(folders, KINDS)
-    given = settings(folders, kind, aux=[{"supervised": {"datasets": sets}}], epochs=3)
-    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+def test_sets_of_every_kind_train_beside_every_kind(kind, folders, train):
+    aux = [{"supervised": {"datasets": further(folders, KINDS)}}]
+    found = train(kind, aux=aux, epochs=3)
     metrics = found.auxiliary["supervised"]
     assert set(metrics) >= {f"{one}/{FIRST[one]}" for one in KINDS}
     assert np.isfinite(list(metrics.values())).all()
-    heads = list((Path(found.folder) / "heads" / "supervised").iterdir())
-    assert len(heads) == len(KINDS)
+    assert len(list((found.folder / "heads" / "supervised").iterdir())) == len(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -375,40 +366,33 @@ def test_sets_of_every_kind_train_beside_every_kind(kind, folders, tmp_path):
         ("regression", {"huber": {"delta": 0.5}}),
     ],
 )
-def test_other_losses_train(kind, loss, folders, tmp_path):
-    found = auxlearn.train(
-        **settings(folders, kind, loss=loss, epochs=4), output=str(tmp_path / "run")
-    )
-    baseline = found.evaluations["dev"].majority.metrics[FIRST[kind]]
-    assert found.best.value > baseline
+def test_other_losses_train(kind, loss, train):
+    found = train(kind, loss=loss, epochs=4)
+    assert found.best.value > found.evaluations["dev"].majority.metrics[FIRST[kind]]
 
 
-def test_a_further_set_of_numbers_can_be_named(folders, tmp_path):
+def test_a_further_set_of_numbers_can_be_named(train, tmp_path):
     rows = [{"text": f"alpha {'beta ' * n}", "label": n % 5} for n in range(20)]
     folder = helpers.write_splits(tmp_path / "rated", train=rows)
     sets = [{"dataset": str(folder), "kind": "regression"}]
-    given = settings(folders, "multi_label", aux=[{"supervised": {"datasets": sets}}], epochs=1)
-    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+    found = train("multi_label", aux=[{"supervised": {"datasets": sets}}], epochs=1)
     assert set(found.auxiliary["supervised"]) == {"pearson", "spearman", "mae"}
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
-def test_weights_of_micro_batches_add_up_to_the_batch(kind, folders, tmp_path):
+def test_weights_of_micro_batches_add_up_to_the_batch(kind, train):
     """With accumulation the loss of the first step is that of the whole batch."""
     losses = []
+    given = {"epochs": 1, "batch_size": 40, "gradient_log_steps": 1, "attention_dropout": 0.0}
     for parts in (1, 4):
-        given = settings(folders, kind, epochs=1, batch_size=40, gradient_accumulation_steps=parts)
-        given |= {"gradient_log_steps": 1, "attention_dropout": 0.0}
-        found = auxlearn.train(**given, output=str(tmp_path / str(parts)))
+        found = train(kind, str(parts), **given, gradient_accumulation_steps=parts)
         rows = read_lines(found.folder / "metrics.jsonl")
         losses.append(next(row["loss/primary"] for row in rows if "loss/primary" in row))
     assert losses[0] == pytest.approx(losses[1], rel=0.05)  # the masks of dropout differ
 
 
-def test_mae_chooses_the_smallest(folders, tmp_path):
-    found = auxlearn.train(
-        **settings(folders, "regression", metric="mae", epochs=3), output=str(tmp_path / "run")
-    )
+def test_mae_chooses_the_smallest(train):
+    found = train("regression", metric="mae", epochs=3)
     rows = read_lines(found.folder / "metrics.jsonl")
     values = [row["dev/mae"] for row in rows if row["kind"] == "eval"]
     assert found.best.value == min(values)
@@ -421,9 +405,8 @@ def twin(run, folder):
     return copy
 
 
-def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
-    given = settings(folders, "multi_label", thresholds="dev", epochs=1)
-    found = auxlearn.train(**given, output=str(tmp_path / "run"))
+def test_thresholds_of_dev_are_exported_and_used(folders, train, tmp_path):
+    found = train("multi_label", thresholds="dev", epochs=1)
     config = json.loads((found.folder / "model" / "config.json").read_text())
     lines = read_lines(found.folder / "predictions" / "test.jsonl")
     names = found.dataset.label_names
@@ -440,17 +423,12 @@ def test_thresholds_of_dev_are_exported_and_used(folders, tmp_path):
     np.testing.assert_array_equal(anew.thresholds, stored.thresholds)
     assert anew.scores.metrics == pytest.approx(stored.scores.metrics)
 
-
-def test_thresholds_are_not_those_of_the_run_that_training_began_from(folders, tmp_path):
-    first = auxlearn.train(
-        **settings(folders, "multi_label", thresholds="dev", epochs=1), output=str(tmp_path / "one")
-    )
-    given = settings(folders, "multi_label", epochs=1, init_from=str(first.folder))
-    found = auxlearn.train(**given, output=str(tmp_path / "two"))
-    config = json.loads((found.folder / "model" / "config.json").read_text())
+    # A run that begins from this one has none.
+    other = train("multi_label", "other", epochs=1, init_from=str(found.folder))
+    config = json.loads((other.folder / "model" / "config.json").read_text())
     assert config.get("thresholds") is None
-    again = auxlearn.evaluate(found, str(folders / "multi_label"))["multi_label"]
-    assert again.all.metrics == pytest.approx(found.evaluations["test"].all.metrics)
+    again = auxlearn.evaluate(other, str(folders / "multi_label"))["multi_label"]
+    assert again.all.metrics == pytest.approx(other.evaluations["test"].all.metrics)
 
 
 def test_data_are_checked_as_the_kind_that_is_named(folders, tmp_path):
@@ -464,108 +442,84 @@ def test_data_are_checked_as_the_kind_that_is_named(folders, tmp_path):
     assert "unlabelled" not in shown
 
 
-def test_plain_tags_words_that_are_cut_off_and_a_run_that_continues(folders, tmp_path):
+def test_plain_tags_words_that_are_cut_off_and_a_run_that_continues(tmp_path):
+    words = ["the", "\u200b", *["runs"] * 40]
     rows = [
-        {
-            "tokens": [f"w{n % 7}", "the", "\u200b", *["runs"] * 40],
-            "tags": ["N", "D", "X", *"V" * 40],
-        }
-        for n in range(20)
+        {"tokens": [f"w{n % 7}", *words], "tags": ["N", "D", "X", *"V" * 40]} for n in range(20)
     ]
-    frame = pd.DataFrame(rows)
-    given = {"epochs": 1, "batch_size": 8, "max_length": 12, "verbose": False}
-    found = auxlearn.train(dataset=frame, **given, output=str(tmp_path / "run"))
+    given = {"dataset": pd.DataFrame(rows), "epochs": 1, "batch_size": 8, "max_length": 12}
+    given["verbose"] = False
+    found = auxlearn.train(**given, output=str(tmp_path / "run"))
     assert found.config["metric"] == "accuracy"
     line = read_lines(found.folder / "predictions" / "dev.jsonl")[0]
     assert len(line["predicted"]) == 43
     assert line["predicted"][2] == "V", "a word without a token has the most frequent tag"
     assert set(line["predicted"][20:]) == {"V"}, "and so have words that are cut off"
-    again = auxlearn.train(
-        dataset=frame, **given, init_from=str(found.folder), output=str(tmp_path / "again")
-    )
+    again = auxlearn.train(**given, init_from=str(found.folder), output=str(tmp_path / "again"))
     assert "classification head" in again.init_from["parts"]
     assert auxlearn.predict(again, "w1 the runs")["predicted_label"][0]
 
 
-REFUSALS = {
-    "a loss of classes": (
+CLOSED = {"meta": {"horizon": "steps", "dev_head": "closed"}}
+WRONG_MAP = {"B-PER": "B-LOC", "B-LOC": "B-X"}
+#: Kind, changed settings (or the further set, on data of a kind), and what is said.
+REFUSALS = [
+    (
         "regression",
         {"loss": "focal"},
         "loss: focal is of classification and multi_label and token_classification, but the labels "
         "are of regression: choose cross_entropy, huber",
     ),
-    "a loss of numbers": (
-        "multi_label",
-        {"loss": "huber"},
-        "but the labels are of multi_label: choose cross_entropy, focal",
-    ),
-    "class weights": (
+    ("multi_label", {"loss": "huber"}, "are of multi_label: choose cross_entropy, focal"),
+    (
         "dependency",
         {"loss": {"cross_entropy": {"class_weights": "balanced"}}},
         "class weights and label smoothing: not offered for dependency",
     ),
-    "a metric of another kind": (
+    (
         "regression",
         {"metric": "macro_f1"},
         "metric: macro_f1 is not of regression: choose pearson, spearman, mae",
     ),
-    "pairs of numbers": (
-        "regression",
-        {"ood": [{"dataset": "regression", "split": "test", "pairs": "test"}]},
-        "pairs of splits: not offered for regression",
-    ),
-    "combined labels": (
+    ("multi_label", {"aux": ["random_mlm"], "weights": CLOSED}, "dev heads: not offered for multi"),
+    ("regression", {"thresholds": "dev"}, "thresholds: not offered for"),
+    ("multi_label", {"aux": "selective"}, "selective: not offered for multi_label"),
+    ("regression", {"aux": "selective"}, "selective: not offered for regr"),
+    ("token_classification", {"aux": "selective"}, "selective: not offered for"),
+    ("regression", {"kind": "multi_label"}, "a list of labels is needed"),
+    ("regression", {"split": "test", "pairs": "test"}, "pairs of splits: not offered for regr"),
+    (
         "multi_label",
-        {"ood": [{"dataset": "multi_label", "labels": {"John": "Paris"}}]},
+        {"labels": {"John": "Paris"}},
         "combined labels (John, Paris): not offered for multi_label",
     ),
-    "the likeliest label": (
-        "token_classification",
-        {"ood": [{"dataset": "token_classification", "decision": "argmax"}]},
-        "decision argmax: not offered for token_classification",
-    ),
-    "a set of another kind": (
+    ("token_classification", {"decision": "argmax"}, "decision argmax: not offered for token_cl"),
+    (
         "regression",
-        {"ood": [{"dataset": "multi_label", "kind": "multi_label"}]},
+        {"dataset": "multi_label", "kind": "multi_label"},
         "ood: 'o' has kind: multi_label, but the run is of regression",
     ),
-    "labels that the model does not know": (
+    (
         "token_classification",
-        {
-            "ood": [
-                {"dataset": "token_classification", "labels": {"B-PER": "B-LOC", "B-LOC": "B-X"}}
-            ]
-        },
+        {"labels": WRONG_MAP},
         "no counterpart for B-PER (give 'labels', in a configuration under 'ood', or --labels of",
     ),
-    "labels of numbers": (
+    (
         "regression",
-        {"ood": [{"dataset": "regression", "labels": {"score": "label"}}]},
+        {"labels": {"score": "label"}},
         "labels (label maps): not offered for regression",
     ),
-    "a closed dev head": (
-        "multi_label",
-        {"aux": ["random_mlm"], "weights": {"meta": {"horizon": "steps", "dev_head": "closed"}}},
-        "dev heads: not offered for multi_label",
-    ),
-    "thresholds": ("regression", {"thresholds": "dev"}, "thresholds: not offered for"),
-    "selective": ("multi_label", {"aux": "selective"}, "selective: not offered for multi_label"),
-    "selective numbers": ("regression", {"aux": "selective"}, "selective: not offered for regr"),
-    "selective tags": ("token_classification", {"aux": "selective"}, "selective: not offered for"),
-    "another kind": ("regression", {"kind": "multi_label"}, "a list of labels is needed"),
-}
+]
+OF_RUNS = {"loss", "metric", "aux", "thresholds", "kind"}
 
 
-@pytest.mark.parametrize("case", REFUSALS)
-def test_what_is_not_offered_is_refused_in_one_line(case, folders, tmp_path):
-    kind, changes, expected = REFUSALS[case]
-    if "ood" in changes:
-        sets = [
-            {**one, "name": "o", "dataset": str(folders / one["dataset"])} for one in changes["ood"]
-        ]
-        changes = changes | {"ood": sets}
+@pytest.mark.parametrize(("kind", "changes", "expected"), REFUSALS)
+def test_what_is_not_offered_is_refused_in_one_line(kind, changes, expected, folders, train):
+    if next(iter(changes)) not in OF_RUNS:
+        data = str(folders / changes.get("dataset", kind))
+        changes = {"ood": [changes | {"name": "o", "dataset": data}]}
     with helpers.one_line(UserError, expected):
-        auxlearn.train(**settings(folders, kind, **changes), output=str(tmp_path / "run"))
+        train(kind, **changes)
 
 
 @pytest.mark.slow
@@ -585,10 +539,8 @@ def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_
     done = call("report", run.folder, "--output", page)
     assert done.exit_code == 0, done.output
     shown = page.read_text()
-    wrong = sum(
-        line["label"] != line["predicted"]
-        for line in read_lines(run.folder / "predictions" / "elsewhere.jsonl")
-    )
+    lines = read_lines(run.folder / "predictions" / "elsewhere.jsonl")
+    wrong = sum(line["label"] != line["predicted"] for line in lines)
     assert f"elsewhere: {wrong}" in shown
     assert "place: there" in shown
     card = (run.folder / "model" / "README.md").read_text()
@@ -597,19 +549,19 @@ def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_data_of_every_kind_are_checked(kind, folders):
+def test_commands_know_every_kind(kind, folders, finished, tmp_path):
     shown = call("data", "check", folders / kind, "--kind", kind, "--json")
     found = json.loads(shown.stdout)["splits"]["train"]
     assert found["examples"] == 40
     counts = {"dependency": {"root": 40}, "multi_label": {}, "token_classification": {}}
     assert found["labels"].items() >= counts.get(kind, {}).items()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_commands_that_are_not_offered_say_so(kind, finished):
     done = call("perturbations", str(finished[kind].folder))
     assert done.exit_code == 2
     assert f"perturbations: not offered for {kind}" in done.output, done.output
+    given = settings(folders, kind, aux="random_mlm", cache_dir=str(tmp_path))
+    del given["verbose"]
+    config = auxlearn.load_config(None, **given)
+    assert inspect_masks(config, texts=0, reporter=Reporter()).examples > 0
 
 
 @pytest.mark.parametrize("kind", ["multi_label", "token_classification"])
@@ -645,14 +597,6 @@ def test_a_column_of_splits_is_refused_for_files(finished, folders):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_masks_find_the_kind(kind, folders, tmp_path):
-    given = settings(folders, kind, aux="random_mlm", cache_dir=str(tmp_path))
-    del given["verbose"]
-    config = auxlearn.load_config(None, **given)
-    assert inspect_masks(config, texts=0, reporter=Reporter()).examples > 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_an_ensemble_of_models_is_that_of_what_they_have_stored(kind, finished, folders, tmp_path):
     """The run and itself, so that their mean is what it predicts, by its files and by its model."""
     run = finished[kind].folder
@@ -665,9 +609,6 @@ def test_an_ensemble_of_models_is_that_of_what_they_have_stored(kind, finished, 
     for name, value in finished[kind].evaluations["test"].all.metrics.items():
         assert stored.scores.metrics[name] == pytest.approx(value, abs=1e-6)
     table = stored.predictions()
-    expected = auxlearn.predict(run, read_texts(folders / kind / "test.jsonl"))
+    rows = read_lines(folders / kind / "test.jsonl")
+    expected = auxlearn.predict(run, [row.get("text") or " ".join(row["tokens"]) for row in rows])
     assert list(table["predicted_label"]) == list(expected["predicted_label"])
-
-
-def read_texts(path):
-    return [row.get("text") or " ".join(row["tokens"]) for row in read_lines(path)]

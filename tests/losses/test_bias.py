@@ -1,7 +1,5 @@
 """Bias models: every kind, their folds, the cache, the seed, files, and a line for each mistake."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

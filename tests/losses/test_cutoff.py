@@ -1,7 +1,5 @@
 """Span Cutoff and HiddenCut: the formula, exactly the span, and an encoder left as it was."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from contextlib import contextmanager, nullcontext
@@ -83,7 +81,7 @@ def runs(row):
 
 def test_random_spans_are_one_run_of_the_given_length_anywhere_in_the_text():
     batch, generator = ragged_batch(30, 20, 9), draws()
-    starts: list[Counter] = [Counter(), Counter()]
+    starts = [Counter(), Counter()]
     for _ in range(2000):
         span = random_spans(batch, 0.1, generator)
         assert span.sum(1).tolist() == [3, 2, 0]
@@ -103,7 +101,7 @@ def test_attended_spans_begin_at_the_most_attended_tokens():
     received[1, [0, 9, 5, 2]] = torch.tensor([4.0, 3.0, 2.0, 1.0])
     received[1, 10:] = 9.0  # padding
     received[2, 1] = 1.0
-    seen: list[set] = [set(), set(), set()]
+    seen = [set(), set(), set()]
     for _ in range(300):
         span = attended_spans(received, batch, 0.1, 0.4, generator)
         for number, row in enumerate(span.tolist()):

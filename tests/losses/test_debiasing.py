@@ -1,7 +1,5 @@
 """Losses against a bias model: the formulas, their gradients, and what they do with an encoder."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -184,7 +182,7 @@ def test_the_teacher_of_confidence_is_cross_fitted(tiny_bert, tmp_path, bias_fil
     assert found.sum(1).tolist() == pytest.approx([1] * 8, abs=1e-9)
 
 
-def fitted(loss) -> np.ndarray:
+def fitted(loss):
     """Log-odds that a linear classifier learns for a real and a biased feature, to the optimum.
 
     The real feature agrees with the class in 80% of the examples, the biased one in 90%, and given

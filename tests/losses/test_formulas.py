@@ -1,7 +1,5 @@
 """Cross-entropy, focal and Huber loss of every kind and R-Drop, against libraries and by hand."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Runs with each loss: killed and resumed, they return the digits of the undisturbed run."""
 
-from __future__ import annotations
-
 import pytest
 
 from auxlearn import RunConfig, train

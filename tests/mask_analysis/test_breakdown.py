@@ -1,7 +1,5 @@
 """Groups of tokens: parts of speech by the words that tokens begin in, and counts by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -27,7 +25,7 @@ def test_every_piece_has_the_tag_of_its_word(make, tiny_bert, monkeypatch):
     texts = tokens_of(tokenizer, [TEXT], ["The parser"])
     split = Split("train", (TEXT,), None, (), ("The parser",))
     found = token_tags(split, texts, Tokenization(tokenizer, 64), tag)
-    pieces: dict[str, str] = {}
+    pieces = {}
     for token, kind in zip(texts.input_ids.tolist(), found, strict=True):
         if kind is not None:
             pieces[kind] = pieces.get(kind, "") + tokenizer.decode([token]).replace("##", "")

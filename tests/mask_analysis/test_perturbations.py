@@ -1,7 +1,5 @@
 """Statistics of perturbed texts: records written by hand, and predictions of a tiny encoder."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 

@@ -1,7 +1,5 @@
 """How often tokens are masked, distances from random masking, and agreement of strategies."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

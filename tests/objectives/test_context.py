@@ -10,13 +10,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from auxlearn import RunConfig, train
-from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError, DataError, RunError
 from auxlearn.data.batches import collate
-from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import concatenate
 from auxlearn.encoders.load import load_classifier, load_encoder
-from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.plugins import AuxiliaryTask, Settings, register_task
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.weighting.unrolling import unrolled_gradient
@@ -43,14 +40,15 @@ class LongOrShort(AuxiliaryTask):
         self.head = context.add_head("length", lambda: nn.Linear(context.encoder.hidden_size, 2))
 
     def loss(self, encoder, batch, generator):
+        return nn.functional.cross_entropy(*self.classified(encoder, batch))
+
+    def classified(self, encoder, batch):
         logits = encoder.apply_head(self.head, encoder.features(batch))
-        long = (batch.attention_mask.sum(1) > self.median).long()
-        return nn.functional.cross_entropy(logits, long.to(logits.device))
+        return logits, (batch.attention_mask.sum(1) > self.median).long().to(logits.device)
 
     def evaluate(self, encoder):
         batch = collate(self.texts, torch.arange(min(4, len(self.texts))))
-        logits = encoder.apply_head(self.head, encoder.features(batch))
-        long = (batch.attention_mask.sum(1) > self.median).long()
+        logits, long = self.classified(encoder, batch)
         return {"accuracy": float((logits.argmax(1) == long).float().mean())}
 
 
@@ -63,20 +61,12 @@ def dataset(tmp_path_factory):
 
 
 @pytest.fixture
-def config(dataset, encoder_folder, tmp_path, monkeypatch):
+def config(dataset, encoder_folder, tmp_path):
     def make(**settings) -> RunConfig:
-        defaults = {
-            "dataset": str(dataset),
-            "encoder": str(encoder_folder("bert")),
-            "aux": ["longer_texts"],
-            "epochs": 2,
-            "batch_size": 4,
-            "learning_rate": 1e-3,
-            "head_learning_rate": 1e-2,
-            "device": "cpu",
-            "output": str(tmp_path / "run"),
-        }
-        return RunConfig.model_validate(defaults | settings)
+        given = {"dataset": str(dataset), "encoder": str(encoder_folder("bert")), "device": "cpu"}
+        given |= {"aux": ["longer_texts"], "epochs": 2, "batch_size": 4, "learning_rate": 1e-3}
+        given |= {"head_learning_rate": 1e-2, "output": str(tmp_path / "run")}
+        return RunConfig.model_validate(given | settings)
 
     return make
 
@@ -90,10 +80,9 @@ def new_encoder(encoder_folder):
 def prepared(new_encoder, tmp_path):
     encoder = new_encoder()
     texts = helpers.tokenized(encoder, helpers.LINES[:6], [0, 1, 2, 0, 1, 2])
-    split = Split("train", tuple(helpers.LINES[:6]), (0, 1, 2, 0, 1, 2), helpers.LABELS)
-    return ObjectiveContext(
-        "mine", encoder, split, texts, max_length=128, cache=TensorCache(tmp_path), seed=3
-    )
+    context = helpers.context(encoder, texts, tmp_path, seed=3)
+    context.name, context.max_length = "mine", 128
+    return context
 
 
 def test_a_head_is_seeded_by_its_names_and_leaves_the_encoder_as_it_was(prepared):
@@ -179,8 +168,8 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     resumed = train(config(aux=aux, eval_steps=2))
     assert resumed.reproducible() == whole.reproducible()
     names = [f"heads/longer_texts{number}/length.safetensors" for number in ("", "_2")]
-    helpers.assert_same_files(tmp_path / "run", tmp_path / "whole")
-    helpers.assert_same_files(tmp_path / "run", tmp_path / "whole", *names)
+    for given in ((), names):
+        helpers.assert_same_files(tmp_path / "run", tmp_path / "whole", *given)
     one, two = (load_file(tmp_path / "run" / name) for name in names)
     assert not torch.equal(one["weight"], two["weight"])
     assert set(resumed.auxiliary) == {"longer_texts", "longer_texts_2"}

@@ -1,7 +1,5 @@
 """Masking: probabilities, choice and corruption of tokens, and scores of masked tokens."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

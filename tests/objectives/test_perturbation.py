@@ -1,7 +1,5 @@
 """Perturbation: choice of tokens, replacement tokens, cache."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -155,9 +153,8 @@ def test_only_chosen_positions_change(tiny_bert, temperature):
 
 def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
     batch = collated(tokenized(tiny_bert, HARD_TEXTS))
-    made = perturb(
-        tiny_bert, batch, 0.2, allowed_replacement_ids(tiny_bert.tokenizer), None, generator()
-    )
+    allowed = allowed_replacement_ids(tiny_bert.tokenizer)
+    made = perturb(tiny_bert, batch, 0.2, allowed, None, generator())
     masked = batch.input_ids.masked_fill(made.chosen, tiny_bert.tokenizer.mask_token_id)
     with torch.no_grad():
         native = tiny_bert.language_model(
@@ -173,15 +170,9 @@ def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
 def test_a_batch_without_maskable_tokens_is_unchanged(tiny_bert):
     batch = collated(tokenized(tiny_bert, ["日 語", "語"]))
     assert not batch.maskable.any()
+    allowed = allowed_replacement_ids(tiny_bert.tokenizer)
     for temperature in (None, 1.0):
-        made = perturb(
-            tiny_bert,
-            batch,
-            0.5,
-            allowed_replacement_ids(tiny_bert.tokenizer),
-            temperature,
-            generator(),
-        )
+        made = perturb(tiny_bert, batch, 0.5, allowed, temperature, generator())
         assert torch.equal(made.batch.input_ids, batch.input_ids)
 
 
@@ -215,9 +206,8 @@ def test_the_cache_key_covers_the_allowed_tokens(tiny_bert, tmp_path):
     assert barred not in allowed_replacement_ids(tiny_bert.tokenizer)
     second = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
     assert barred not in second.input_ids[changed]
-    assert torch.equal(
-        perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache).input_ids, second.input_ids
-    )
+    again = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
+    assert torch.equal(again.input_ids, second.input_ids)
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
 
 

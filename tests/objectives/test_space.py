@@ -1,7 +1,5 @@
 """The space of objectives: which combinations are legal, and in which order a text is read."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

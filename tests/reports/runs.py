@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from auxlearn.results.record import BestCheckpoint, DatasetRecord, Evaluation, S
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
+from tests.helpers import write_splits
 from tests.results import examples
 
 HOSTILE = ('<script>alert("label")</script>', "\" onmouseover=alert(1) x='")
@@ -23,13 +23,11 @@ TEXT = "</style></script><img src=x onerror=alert(2)> javascript:alert(3) {{ 7*7
 
 def write_data(folder: Path, labels: tuple[str, ...] = HOSTILE) -> Path:
     """A data set of 8 examples a split, some of them in train and test alike."""
-    folder.mkdir(parents=True)
     for name in ("train", "dev", "test"):
         rows = [{"text": f"{TEXT} {n}", "label": labels[n % len(labels)]} for n in range(8)]
         if name != "train":
             rows = [row | {"text": f"{row['text']} {name}"} for row in rows[:7]] + rows[7:]
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        write_splits(folder, **{name: rows})
     return folder
 
 
@@ -72,10 +70,8 @@ def write_run(
             }
             for t, p in zip(truth, predicted, strict=True)
         ]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        write_text(folder / "predictions" / f"{name}.jsonl", text)
-    entries = "".join(json.dumps(one) + "\n" for one in examples.entries(*names[1:]))
-    write_text(folder / "metrics.jsonl", entries)
+        write_splits(folder / "predictions", **{name: lines})
+    write_splits(folder, metrics=examples.entries(*names[1:]))
     replace(
         examples.results(*names[1:]),
         config=config.model_dump(mode="json"),

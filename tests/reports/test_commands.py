@@ -1,6 +1,10 @@
-"""``train --report`` and ``sweep --report``, with training replaced."""
+"""``train --report`` and ``sweep --report``, and the contrast of the colours by WCAG 2.2."""
 
 from __future__ import annotations
+
+import re
+from importlib.resources import files
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -42,7 +46,7 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
         return [place.record(one, False) for one in place.load_plan()]
 
     monkeypatch.setattr("auxlearn.sweeps.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("auxlearn.sweeps.executors.LocalExecutor", _NoExecutor)
+    monkeypatch.setattr("auxlearn.sweeps.executors.LocalExecutor", MagicMock())
     result = call("sweep", tmp_path / "sweep.yaml", "--output", folder, "--report")
     assert result.exit_code == (0 if finished else 1), result.output
     text = (folder / FILE).read_text(encoding="utf-8")
@@ -50,12 +54,41 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
     assert ("out of memory: &lt;b&gt;" in text) == (not finished)
 
 
-class _NoExecutor:
-    def __init__(self, *arguments):
-        pass
+#: Contrast of text that level AA asks for.
+TEXT = 4.5
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *error):
-        return None
+def themes() -> dict[str, dict[str, str]]:
+    css = files("auxlearn.reports").joinpath("templates/page.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
+    colours = dict(re.findall(r"--(\w+): (#\w+)", light))
+    return {"light": colours, "dark": colours | dict(re.findall(r"--(\w+): (#\w+)", dark))}
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_the_formula_on_known_pairs():
+    assert contrast("#fff", "#000000") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.005)  # the lightest AA grey
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_can_be_read_on_every_background(theme):
+    colours = themes()[theme]
+    grounds = ["bg", "panel", "warn", "kept", *(n for n in colours if re.fullmatch(r"[hm]\d", n))]
+    assert len(grounds) == 13
+    pairs = [("ink", ground) for ground in grounds]
+    pairs += [(text, ground) for text in ("soft", "link") for ground in ("bg", "panel")]
+    pairs += [(text, "bg") for text in ("old", "new")]
+    low = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
+    assert {pair: value for pair, value in low.items() if value < TEXT} == {}

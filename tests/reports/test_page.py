@@ -25,9 +25,9 @@ from auxlearn.core.locks import is_held
 from auxlearn.reports.page import FILE, collect, report, title_of
 from auxlearn.reports.texts import DataReader
 from auxlearn.results.plots import inline_svg, new_figure
-from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
+from tests.helpers import sign, write_splits
 from tests.reports import runs
 
 #: Elements without an end tag.
@@ -111,9 +111,8 @@ def test_nothing_of_a_user_becomes_markup(page):
         tag for tag, _ in page.elements
     } == set()
     for tag, attributes in page.elements:
-        assert not any(name.startswith("on") or name in ("style", "src") for name in attributes), (
-            tag
-        )
+        handlers = [one for one in attributes if one.startswith("on") or one in ("style", "src")]
+        assert handlers == [], tag
         assert (attributes.get("href") or "#")[0] == "#"
     for hostile in runs.HOSTILE:
         assert hostile in page.text
@@ -308,9 +307,8 @@ def test_texts_can_be_left_out_and_changed_data_are_not_shown(place, tmp_path):
 
 def test_perturbed_texts_are_marked(place, tmp_path):
     run = runs.write_run(tmp_path / "run", place / "data")
-    vocab = {
-        token: n for n, token in enumerate(["[CLS]", "it", "is", "<b>", "good", "##s", "[SEP]"])
-    }
+    tokens = ["[CLS]", "it", "is", "<b>", "good", "##s", "[SEP]"]
+    vocab = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[CLS]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(["[CLS]", "[SEP]"])
@@ -319,7 +317,7 @@ def test_perturbed_texts_are_marked(place, tmp_path):
     record = {"step": 3, "epoch": 1, "task": "mask_tuning", "example": 4, "label": 0}
     record |= {"input_ids": [0, 1, 2, 4, 5, 6], "words": [-1, 0, 1, 2, 2, -1]}
     record |= {"token_type_ids": None, "positions": [1, 3], "predicted": [1, 3]}
-    (run / "perturbations.jsonl").write_text(json.dumps(record) + "\n")
+    write_splits(run, perturbations=[record])
     text = report(run).read_text(encoding="utf-8")
     assert "<mark>it</mark> is <del>good</del> <ins>&lt;b&gt;</ins>s</p>" in text
     assert "javascript:" not in read(report(run, texts=False)).text
@@ -346,13 +344,12 @@ def test_masked_tokens_are_on_colours_by_how_often_they_are_masked(place, tmp_pa
 
 
 def test_many_classes_have_a_list_of_confusions(tmp_path):
-    labels = tuple(f"class {n:02}" for n in range(8)) + tuple(f"more {n:02}" for n in range(20))
-    data = tmp_path / "data"
-    data.mkdir()
-    for name in ("train", "dev", "test"):
-        count = len(labels) if name == "train" else 8
-        rows = [json.dumps({"text": f"{name} {n}", "label": labels[n]}) for n in range(count)]
-        (data / f"{name}.jsonl").write_text("\n".join(rows) + "\n")
+    labels = [f"class {n:02}" for n in range(8)] + [f"more {n:02}" for n in range(20)]
+    splits = {
+        name: [{"text": f"{name} {n}", "label": label} for n, label in enumerate(labels[:count])]
+        for name, count in (("train", 28), ("dev", 8), ("test", 8))
+    }
+    data = write_splits(tmp_path / "data", **splits)
     text = read(report(runs.write_run(tmp_path / "run", data, right=7))).text
     assert "The most frequent confusions of test, of 28 classes" in text
     assert "class 07, more 00" in text
@@ -378,8 +375,8 @@ def test_twenty_runs_fit_into_three_megabytes(place, tmp_path, drawn, monkeypatc
             for step in range(1, 600)
             for kind in ("train", "eval")
         ]
-        (run / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
-        RunResults.load(run).save(run)
+        write_splits(run, metrics=entries)
+        sign(run)
         folders.append(run)
     page = report(*folders, output=tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count(svgs["run"]) == 20

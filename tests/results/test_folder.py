@@ -1,7 +1,5 @@
 """Run folders: the lock, the check of the configuration, a kill at the very start."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import platform
@@ -17,10 +15,8 @@ from auxlearn.results.folder import RunFolder, load_run
 
 @pytest.fixture
 def begun(tmp_path):
-    config = RunConfig(learning_rate=1e-3)
-    folder = RunFolder(tmp_path / "run")
-    with folder.locked(config):
-        pass
+    folder, config = RunFolder(tmp_path / "run"), RunConfig(learning_rate=1e-3)
+    enter(folder, config)
     return folder, config
 
 
@@ -36,8 +32,7 @@ def test_a_locked_folder_is_refused_with_the_name_of_its_owner(tmp_path):
                 pass
         assert folder.in_use
     assert not folder.in_use
-    with folder.locked(config):
-        pass
+    enter(folder, config)
 
 
 def test_testing_the_lock_hinders_no_other_process(tmp_path):
@@ -66,8 +61,8 @@ def test_a_folder_that_is_moved_while_it_is_being_locked_is_not_used(begun, tmp_
         os.rename(folder.path, tmp_path / "moved")
 
     monkeypatch.setattr(Lock, "acquire", acquire)
-    with pytest.raises(RunInUse, match="has just moved"), folder.locked(config):
-        pass
+    with pytest.raises(RunInUse, match="has just moved"):
+        enter(folder, config)
     assert not folder.path.exists()
 
 
@@ -84,8 +79,8 @@ def test_a_run_killed_at_its_very_start_can_start_again(tmp_path):
 def test_the_settings_that_differ_are_named(begun):
     folder, _ = begun
     other = RunConfig(learning_rate=1e-3, seed=1, epochs=3, cache_dir="elsewhere")
-    with pytest.raises(RunError) as caught, folder.locked(other):
-        pass
+    with pytest.raises(RunError) as caught:
+        enter(folder, other)
     assert str(caught.value) == (
         f"{folder.path} holds the run of another configuration (it has seed 0, not 1; "
         "epochs 10, not 3): choose another --output or delete the folder"
@@ -94,8 +89,8 @@ def test_the_settings_that_differ_are_named(begun):
 
 def test_a_folder_that_is_not_a_run_folder_is_left_unchanged(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(RunError, match="is not empty"), RunFolder(tmp_path).locked(RunConfig()):
-        pass
+    with pytest.raises(RunError, match="is not empty"):
+        enter(RunFolder(tmp_path), RunConfig())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -136,8 +131,7 @@ def enter(folder, config):
 def test_links_within_the_folder_are_fine(begun):
     folder, config = begun
     (folder.path / "latest").symlink_to("config.yaml")
-    with folder.locked(config):
-        pass
+    enter(folder, config)
     assert folder.read_config().digest == config.digest
 
 
@@ -148,8 +142,7 @@ def test_what_killed_writes_have_left_is_deleted(begun, tmp_path):
     (folder.path / ".model.1a2b3c4d.part").mkdir()
     (folder.path / ".model.1a2b3c4d.part" / "config.json").touch()
     (folder.path / "checkpoint" / ".latest.json.1a2b3c4d.part").touch()
-    with folder.locked(config):
-        pass
+    enter(folder, config)
     names = {path.relative_to(folder.path).as_posix() for path in folder.path.rglob("*")}
     assert names == {"config.yaml", "environment.json", "checkpoint"}
 
@@ -157,13 +150,12 @@ def test_what_killed_writes_have_left_is_deleted(begun, tmp_path):
 def test_a_damaged_environment_is_noticed_before_training(begun):
     folder, config = begun
     (folder.path / "environment.json").write_text("{")
-    with folder.locked(config):  # there is no checkpoint: the run starts again
-        pass
+    enter(folder, config)  # there is no checkpoint: the run starts again
     folder.checkpoint_path.mkdir()
     (folder.checkpoint_path / "latest.json").write_text("{}")
     (folder.path / "environment.json").write_text("{")
-    with pytest.raises(RunError, match=r"environment\.json is damaged"), folder.locked(config):
-        pass
+    with pytest.raises(RunError, match=r"environment\.json is damaged"):
+        enter(folder, config)
 
 
 def test_the_output_may_be_in_the_home_folder(tmp_path, monkeypatch):

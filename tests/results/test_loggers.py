@@ -72,10 +72,15 @@ def test_a_resumed_run_replaces_the_steps_that_it_repeats(reporter_of, tmp_path)
     assert read_events(folder, "loss/primary") == {1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0}
 
 
-def test_mlflow_has_every_loss_weight_and_setting(reporter_of, tmp_path, monkeypatch):
-    tracking = pytest.importorskip("mlflow.tracking")
+@pytest.fixture
+def tracking(tmp_path, monkeypatch):
+    """MLflow's client, with a store of its own."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    return pytest.importorskip("mlflow.tracking")
+
+
+def test_mlflow_has_every_loss_weight_and_setting(reporter_of, tracking, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "study")
     reporter = reporter_of("mlflow")
     send(reporter)
@@ -105,11 +110,7 @@ def test_a_run_is_known_by_its_folder_wherever_that_is(tmp_path):
     assert len(ReportedRun(moved, {}).identity()) == 16
 
 
-def test_mlflow_finds_a_run_among_any_number(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow.tracking")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-
+def test_mlflow_finds_a_run_among_any_number(tracking, tmp_path, monkeypatch):
     def begin(folder):
         folder.mkdir(exist_ok=True)
         return REPORTERS.get("mlflow")(ReportedRun(folder, {}))._begin()
@@ -118,11 +119,12 @@ def test_mlflow_finds_a_run_among_any_number(tmp_path, monkeypatch):
     client = REPORTERS.get("mlflow")(ReportedRun(tmp_path, {}))._client
     given = []
     search = client.search_runs
-    monkeypatch.setattr(
-        type(client),
-        "search_runs",
-        lambda self, *args, **kw: given.append(kw["max_results"]) or search(*args, **kw),
-    )
+
+    def counted(self, *arguments, **options):
+        given.append(options["max_results"])
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(type(client), "search_runs", counted)
     others = {begin(tmp_path / f"other {number}") for number in range(3)}
     assert first not in others
     assert len(others) == 3

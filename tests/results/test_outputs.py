@@ -1,7 +1,5 @@
 """No output overwrites the files of a run or sweep, nor what it is made from."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -102,17 +100,14 @@ def test_all_names_of_runs_and_sweeps_are_known(tmp_path, one_layer):
     rows = [{"text": f"{line} {n}", "label": n % 2} for n, line in enumerate(helpers.LINES)]
     base = {"dataset": {"train": rows, "dev": rows[:4], "test": rows[:4]}, "encoder": one_layer}
     base |= {"epochs": 1, "aux": "mask_tuning", "max_length": 16, "weights": "equal"}
-    results = auxlearn.sweep(
-        {"name": "a", "base": base, "seeds": 1},
-        output=tmp_path / "sweep",
-        executor=InlineExecutor(),
-    )
+    sweep = tmp_path / "sweep"
+    plan = {"name": "a", "base": base, "seeds": 1}
+    results = auxlearn.sweep(plan, output=sweep, executor=InlineExecutor())
     assert not results.failed, results.failed
-    assert (tmp_path / "sweep" / "logs").is_dir()
-    (run,) = (tmp_path / "sweep" / "trials").iterdir()
-    assert {path.name for path in run.iterdir() if path.name[0] != "."} <= RUN_NAMES
-    found = {path.name for path in (tmp_path / "sweep").iterdir() if path.name[0] != "."}
-    assert found <= SWEEP_NAMES
+    assert (sweep / "logs").is_dir()
+    (run,) = (sweep / "trials").iterdir()
+    for folder, known in ((run, RUN_NAMES), (sweep, SWEEP_NAMES)):
+        assert {path.name for path in folder.iterdir() if path.name[0] != "."} <= known
 
 
 def test_what_a_killed_write_left_long_ago_is_deleted(tmp_path):

@@ -1,7 +1,5 @@
 """Tables of metrics, and why a task is applied or left out, in one sentence."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Scores of tokens, words and texts against sums by hand, and their cache."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,9 +1,8 @@
 """Pseudo-likelihoods, against minicons and against inputs masked by hand."""
 
-from __future__ import annotations
-
 import weakref
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -63,20 +62,8 @@ def test_scores_equal_those_of_minicons(family, trained_folder):
 @pytest.fixture
 def handmade(tmp_path):
     """A BERT whose vocabulary is written out, so that the tokens below are known."""
-    vocab = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "the",
-        "un",
-        "##mask",
-        "##able",
-        "token",
-        "stays",
-        ".",
-    ]
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocab += ["the", "un", "##mask", "##able", "token", "stays", "."]
     tokenizer = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(vocab)})
     with torch.random.fork_rng():
         torch.manual_seed(11)
@@ -140,8 +127,7 @@ def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_fol
         word, segment = encoded.word_ids()[position], encoded.sequence_ids()[position]
         masked = encoded["input_ids"].clone()
         for other in range(position, masked.shape[1]):
-            same = (encoded.word_ids()[other], encoded.sequence_ids()[other]) == (word, segment)
-            if same:
+            if (encoded.word_ids()[other], encoded.sequence_ids()[other]) == (word, segment):
                 masked[0, other] = tokenizer.mask_token_id
         with torch.no_grad():
             logits = native(**{**encoded, "input_ids": masked}).logits[0, position]
@@ -270,10 +256,7 @@ def test_equal_copies_are_computed_once(trained_bert, monkeypatch):
     text, other = "The parser is faster.", "The tagger is faster."
     texts = tokenized(trained_bert, [text, text, other, text])
     one, two = (tokenized(trained_bert, [t]) for t in (text, other))
-    alone, aside = (
-        pseudo_log_likelihood(trained_bert, one),
-        pseudo_log_likelihood(trained_bert, two),
-    )
+    alone, aside = (pseudo_log_likelihood(trained_bert, t) for t in (one, two))
     shapes = counted(monkeypatch)
     found = pseudo_log_likelihood(trained_bert, texts)
     torch.testing.assert_close(found, torch.cat([alone, alone, aside, alone]), atol=1e-6, rtol=0)
@@ -341,9 +324,7 @@ def test_a_failed_attempt_is_freed_before_the_next(trained_bert, monkeypatch):
 
 
 def test_a_single_text_that_does_not_fit_is_an_error(trained_bert, monkeypatch):
-    def states(self, batches):
-        raise torch.OutOfMemoryError("no memory")
-
-    monkeypatch.setattr(TargetPass, "states", states)
+    refused = Mock(side_effect=torch.OutOfMemoryError("no memory"))
+    monkeypatch.setattr(TargetPass, "states", refused)
     with pytest.raises(EncoderError, match=r"not have the memory to score one text of \d+ tokens"):
         pseudo_log_likelihood(trained_bert, tokenized(trained_bert, LINES[:1]))

@@ -1,7 +1,5 @@
 """Plug-in with auxiliary tasks that fail, each in one way in which a user's task may fail."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from safetensors.torch import load_file
 
@@ -21,6 +22,7 @@ from auxlearn.sweeps.branches import Gain, alone, best_of, search, together, tra
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.run import train as train_one
 from auxlearn.weighting.base import Branches
+from tests.helpers import assert_same_files, read_lines
 from tests.sweeps.conftest import InlineExecutor
 
 RULE = Branches((0.3, 0.1, 0.5), "steps", 0.5)
@@ -134,11 +136,8 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     other = train_one(config(weights=fixed, output=str(tmp_path / "fixed")))
     assert results.evaluations == other.evaluations
     assert results.best == other.best
-    models = [tmp_path / name / "model" / "model.safetensors" for name in ("run", "fixed")]
-    assert models[0].read_bytes() == models[1].read_bytes()
-    for name in ("predictions/dev.jsonl", "predictions/test.jsonl"):
-        pair = [(tmp_path / run / name).read_bytes() for run in ("run", "fixed")]
-        assert pair[0] == pair[1]
+    files = ("model/model.safetensors", "predictions/dev.jsonl", "predictions/test.jsonl")
+    assert_same_files(tmp_path / "run", tmp_path / "fixed", *files)
     assert results.config["weights"] == {"meta": results.config["weights"]["meta"]}
     assert RunResults.load(tmp_path / "run") == results
     assert (tmp_path / "run" / "heads").is_dir()
@@ -163,10 +162,8 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     assert [line[3] for line in lines] == ["", "", "yes"]
     assert lines[0][2] == "+0.1000 ± 0.0100"
     assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
-    total = sum(
-        sum(RunResults.load(tmp_path / "run" / one.folder).seconds.values())
-        for one in results.branches
-    )
+    runs = [RunResults.load(tmp_path / "run" / one.folder) for one in results.branches]
+    total = sum(sum(run.seconds.values()) for run in runs)
     assert sum(results.seconds.values()) == pytest.approx(total)
 
 
@@ -230,8 +227,8 @@ def test_a_killed_run_ends_with_the_same_bytes(
     resumed = train(config())
     assert resumed.reproducible() == whole.reproducible() | {"config": resumed.config}
     assert made > 0
-    for name in ("model/model.safetensors", "metrics.jsonl", "predictions/test.jsonl"):
-        assert (tmp_path / "run" / name).read_bytes() == (whole.folder / name).read_bytes()
+    files = ("model/model.safetensors", "metrics.jsonl", "predictions/test.jsonl")
+    assert_same_files(tmp_path / "run", whole.folder, *files)
     assert not list((tmp_path / "run").rglob("branches/*/model"))
     assert not list((tmp_path / "run").rglob("*.part"))
 
@@ -362,14 +359,10 @@ def test_inputs_of_the_run_are_those_of_its_branches(config, tmp_path, fast_sett
 
 
 def test_data_in_memory(fast_settings, tmp_path):
-    import pandas
-
-    lines = Path(fast_settings["dataset"], "train.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    settings = {key: value for key, value in fast_settings.items() if key != "dataset"}
+    rows = pandas.DataFrame(read_lines(Path(fast_settings["dataset"], "train.jsonl")))
     output = tmp_path / "memory"
-    given = {"aux": "random_mlm", "weights": "meta", "output": str(output)}
-    results = auxlearn.train(dataset=pandas.DataFrame(rows), **settings, **given)
+    given = {"dataset": rows, "aux": "random_mlm", "weights": "meta", "output": str(output)}
+    results = auxlearn.train(**fast_settings | given)
     assert len(results.branches) == 3
     moved = tmp_path / "moved"
     shutil.copytree(output, moved)

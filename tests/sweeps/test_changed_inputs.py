@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -16,6 +15,7 @@ from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.sweeps.worker import run_job
 from auxlearn.training.inputs import InputReader
 from auxlearn.training.loop import TrainingLoop
+from tests.helpers import read_lines, write_splits
 from tests.sweeps.conftest import InlineExecutor, Messages
 
 
@@ -46,9 +46,8 @@ def states(path: Path, folder: Path) -> list[str]:
 
 def relabel(data: Path) -> None:
     """Give every example of dev one class, so that the metrics must change."""
-    path = data / "dev.jsonl"
-    examples = [json.loads(line) for line in path.read_text().splitlines()]
-    path.write_text("".join(json.dumps({**one, "label": "method"}) + "\n" for one in examples))
+    rows = read_lines(data / "dev.jsonl")
+    write_splits(data, dev=[row | {"label": "method"} for row in rows])
 
 
 def test_trials_with_changed_data_are_trained_again_and_earlier_results_kept(sweep, data, tmp_path):
@@ -105,15 +104,20 @@ def test_a_kill_while_results_are_moved_aside_loses_nothing(sweep, data, tmp_pat
 
 def test_an_unfinished_trial_with_changed_data_is_trained_again(sweep, data, tmp_path, monkeypatch):
     folder = tmp_path / "out"
-    real = TrainingLoop.run
+    run, wait = TrainingLoop.run, InlineExecutor.wait
 
-    def run(self):
-        real(self)
+    def interrupted(self):
+        run(self)
         raise KeyboardInterrupt
 
+    def stopping(self, seconds):
+        if wait(self, seconds):
+            raise SystemExit
+        return []
+
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "run", run)
-        patch.setattr(InlineExecutor, "wait", _stopping(InlineExecutor.wait))
+        patch.setattr(TrainingLoop, "run", interrupted)
+        patch.setattr(InlineExecutor, "wait", stopping)
         with pytest.raises(SystemExit):
             start(sweep, folder)
     assert len(list(folder.glob("trials/*/checkpoint/latest.json"))) == 1
@@ -122,15 +126,6 @@ def test_an_unfinished_trial_with_changed_data_is_trained_again(sweep, data, tmp
     assert len(jobs) == 2
     assert len(lines) == 1
     assert "'seed 0' is trained again, as the data set (dev) has changed since" in lines[0]
-
-
-def _stopping(real):
-    def wait(self, seconds):
-        if real(self, seconds):
-            raise SystemExit
-        return []
-
-    return wait
 
 
 def test_finished_trials_are_kept_where_the_data_are_missing(sweep, data, tmp_path):

@@ -1,7 +1,5 @@
 """Console view of a running sweep."""
 
-from __future__ import annotations
-
 import io
 import json
 
@@ -37,11 +35,10 @@ def scene(tmp_path):
 def write_metrics(view, trial, *values):
     path = view.folder.run(trial.digest).metrics_path
     path.parent.mkdir(parents=True, exist_ok=True)
-    entries = [
-        {"kind": "eval", "epoch": epoch + 1.0, f"dev/{trial.config.metric}": value}
-        for epoch, value in enumerate(values)
-    ]
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries) + '{"kind": "ev')
+    rows = ({"kind": "eval", "epoch": epoch + 1.0} for epoch in range(len(values)))
+    metric = f"dev/{trial.config.metric}"
+    rows = [json.dumps(row | {metric: value}) for row, value in zip(rows, values, strict=True)]
+    path.write_text("\n".join([*rows, '{"kind": "ev']))
 
 
 def drawn(view, progress):

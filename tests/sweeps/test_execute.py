@@ -128,16 +128,22 @@ def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_pat
     assert len(start(path, retry_failed=True)[1].jobs) == 2
 
 
+def locked(folder: Path, record) -> Lock:
+    """Lock the run of a trial, as another process that runs it."""
+    run = SweepFolder(folder).run(record.digest).path
+    run.mkdir(parents=True)
+    lock = Lock(run / ".lock")
+    lock.acquire()
+    return lock
+
+
 def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
     """The other trials are run first, and the result of the other process is used."""
     path = sweep_file(seeds=3)
     records, _, finished = start(path, "first")
-    folder = SweepFolder(finished.path.with_name("second"))
     digest = records[0].digest
-    run = folder.run(digest).path
-    run.mkdir(parents=True)
-    lock = Lock(run / ".lock")
-    lock.acquire()
+    second = finished.path.with_name("second")
+    lock = locked(second, records[0])
 
     class OtherProcess(InlineExecutor):
         """Finishes the locked trial, as the other process, after two trials have run."""
@@ -145,6 +151,7 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
         def submit(self, job):
             super().submit(job)
             if len(self.jobs) == 2:
+                run = SweepFolder(second).run(digest).path
                 shutil.copytree(finished.run(digest).path, run, dirs_exist_ok=True)
                 lock.release()
 
@@ -159,17 +166,13 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
 def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):
     path = sweep_file(seeds=1)
     records, _, finished = start(path, "first")
-    folder = SweepFolder(finished.path.with_name("second"))
-    run = folder.run(records[0].digest).path
-    run.mkdir(parents=True)
-    lock = Lock(run / ".lock")
-    lock.acquire()
+    lock = locked(finished.path.with_name("second"), records[0])
 
     class Watch(Messages):
         def update(self, progress):
             lock.release()
 
-    _, executor, _ = start(path, "second", view=Watch())
+    _, executor, folder = start(path, "second", view=Watch())
     assert len(executor.jobs) == 1
     assert results(folder) == results(finished)
 
@@ -257,10 +260,9 @@ def test_two_sweeps_of_one_file_share_the_work(sweep_file, start, tmp_path):
     assert len(set(owners)) == 2  # neither process ran all of them
 
 
-def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, tmp_path):
+def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, start):
     path = sweep_file(folds=3, seeds=1, base={"epochs": 1})
-    folder = SweepFolder(tmp_path / "out")
-    records = run_sweep(read_sweep(path), folder, InlineExecutor())
+    records, _, folder = start(path)
     assert [record.cell for record in records] == [{"fold": f"{n}/3"} for n in (1, 2, 3)]
     results = [RunResults.load(folder.run(record.digest).path) for record in records]
     tested = []
@@ -274,9 +276,7 @@ def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, tmp_path):
     whole = load_dataset(fast_settings["dataset"])
     assert sorted(tested) == sorted(whole.splits["train"].texts)
 
-    again = InlineExecutor()
-    run_sweep(read_sweep(path), folder, again)
-    assert again.jobs == []  # the inputs of each fold are those that it was trained on
+    assert start(path)[1].jobs == []  # the inputs of each fold are those that it was trained on
     (column,) = auxlearn.compare(folder.path).blocks[0].columns
     (scores,) = column.scores.values()
     assert list(scores.values()) == [one.evaluations["test"].all.accuracy for one in results]

@@ -1,7 +1,5 @@
 """Files of a sweep's folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
 from tests.cli.helpers import error
+from tests.comparison.conftest import edited
 
 
 @pytest.fixture
@@ -38,11 +37,8 @@ def test_what_killed_writes_have_left_is_deleted(planned):
     folder.save_text("sweep.yaml", dump_sweep(sweep))
     left = [found.relative_to(folder.path).as_posix() for found in folder.path.rglob("*.part")]
     assert left == ["trials/abc/.sweep.yaml.12ab34cd.part"]  # a trial's folder has its own lock
-    assert sorted(found.name for found in folder.path.iterdir()) == [
-        "failures",
-        "sweep.yaml",
-        "trials",
-    ]
+    names = {found.name for found in folder.path.iterdir()}
+    assert names == {"failures", "sweep.yaml", "trials"}
 
 
 @pytest.mark.parametrize(
@@ -51,11 +47,9 @@ def test_what_killed_writes_have_left_is_deleted(planned):
 def test_a_digest_that_is_none_leads_to_no_other_folder(planned, digest):
     _, folder, trials = planned
     folder.save_plan(trials)
-    content = json.loads((folder.path / "plan.json").read_text())
     assert len(folder.load_plan()) == 2
-    del content["sha256"]
-    content["trials"][0]["digest"] = digest
-    (folder.path / "plan.json").write_text(json.dumps(content))
+    with edited(folder.path / "plan.json") as content:
+        content["trials"][0]["digest"] = digest
     with pytest.raises(SweepError, match=r"plan\.json is damaged"):
         folder.load_plan()
 
@@ -81,15 +75,8 @@ def test_files_are_written_under_the_lock_of_the_folder(planned, monkeypatch):
     for _ in range(2):  # the second process finds what the first has saved
         folder.save_data(data, folder.path / "data" / "0" / "films", USUAL)
     folder.save_text("report.html", "<html>")
-    names = {
-        "report.html",
-        "sweep.yaml",
-        "plan.json",
-        f"{trials[0].digest}.json",
-        "results.json",
-        "films",
-    }
-    assert held == dict.fromkeys(names, True)
+    names = {"report.html", "sweep.yaml", "plan.json", "results.json", "films"}
+    assert held == dict.fromkeys(names | {f"{trials[0].digest}.json"}, True)
 
 
 def test_exchanged_trials_are_noticed_by_the_checksum(planned):

@@ -1,8 +1,5 @@
 """Sweep files: the trials they expand to, and the errors they are refused with."""
 
-from __future__ import annotations
-
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ from auxlearn.core.errors import ConfigError, SweepError
 from auxlearn.sweeps.plan import chosen_trials, expand_cells, number_of_trials, plan_trials, rounds
 from auxlearn.sweeps.published import read_published
 from auxlearn.sweeps.sweep_file import dump_sweep, label, read_sweep
+from tests.helpers import write_splits
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -30,28 +28,34 @@ def trials_of(sweep):
     return plan_trials(sweep, expand_cells(sweep))
 
 
-def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(sweep_of):
+@pytest.fixture
+def trials(sweep_of):
+    """The trials of a sweep with this content."""
+    return lambda **content: trials_of(sweep_of(**content))
+
+
+def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(trials):
     grid = {"labels": [{}, {"good": [1, 2]}, {"good": 1}]}
     base = {"unknown_labels": "count", "text_window": "head+tail", "keep_model": False}
-    trials = trials_of(sweep_of(base=base, grid=grid, seeds=1))
-    assert [trial.cell["labels"] for trial in trials] == ["none", "good(1+2)", "good(1)"]
-    assert [trial.config.renamed for trial in trials] == [
-        {},
-        {"1": "good", "2": "good"},
-        {"1": "good"},
-    ]
-    assert len({trial.digest for trial in trials}) == 3
-    with pytest.raises(SweepError, match="are the same run"):
-        trials_of(sweep_of(grid={"keep_model": [True, False]}, seeds=1))
+    found = trials(base=base, grid=grid, seeds=1)
+    assert [trial.cell["labels"] for trial in found] == ["none", "good(1+2)", "good(1)"]
+    renamed = [trial.config.renamed for trial in found]
+    assert renamed == [{}, {"1": "good", "2": "good"}, {"1": "good"}]
+    assert len({trial.digest for trial in found}) == 3
+    for grid, named in (
+        ({"keep_model": [True, False]}, ""),
+        ({"method": {"a": {"epochs": 10}, "b": {}}}, "'a, seed 0' and 'b, seed 0' "),
+    ):
+        with pytest.raises(SweepError, match=f"{named}are the same run"):
+            trials(grid=grid, seeds=1)
 
 
-def test_the_kind_of_labels_is_found_as_a_single_run_finds_it(sweep_of, tmp_path):
+def test_the_kind_of_labels_is_found_as_a_single_run_finds_it(trials, tmp_path):
     for name, labels in {"one": ("a", "b"), "several": (["a"], ["a", "b"])}.items():
-        (tmp_path / name).mkdir()
-        rows = [json.dumps({"text": f"text {i}", "label": labels[i % 2]}) for i in range(4)]
-        (tmp_path / name / "train.jsonl").write_text("\n".join(rows))
+        rows = [{"text": f"text {i}", "label": labels[i % 2]} for i in range(4)]
+        write_splits(tmp_path / name, train=rows)
     folders = [str(tmp_path / name) for name in ("one", "several")]
-    found = [trial.config for trial in trials_of(sweep_of(grid={"dataset": folders}, seeds=1))]
+    found = [trial.config for trial in trials(grid={"dataset": folders}, seeds=1)]
     kinds = [(config.kind, config.metric) for config in found]
     assert kinds == [(None, "accuracy"), ("multi_label", "micro_f1")]
 
@@ -71,78 +75,62 @@ def test_a_grid_is_the_product_of_its_axes_and_the_seeds(sweep_of):
     assert len({trial.digest for trial in trials}) == 24
     found = trials[-1]
     assert found.title == "0.0001, RTM, long, seed 2"
-    assert found.config.model_dump(include={"epochs", "learning_rate", "max_length", "seed"}) == {
-        "epochs": 2,
-        "learning_rate": 1e-4,
-        "max_length": 64,
-        "seed": 2,
-    }
+    expected = {"epochs": 2, "learning_rate": 1e-4, "max_length": 64, "seed": 2}
+    assert found.config.model_dump(include=set(expected)) == expected
     assert found.config.aux[0].name == "random_mlm"
 
 
-def test_a_trial_is_identified_by_its_resolved_configuration(sweep_of):
+def test_a_trial_is_identified_by_its_resolved_configuration(trials):
     """An explicit default gives the same trial; another value of any setting gives another one."""
-    base = {"aux": "random_mlm"}
-    (plain,) = trials_of(sweep_of(base=base, seeds=1))
-    (spelled,) = trials_of(sweep_of(base={"aux": {"random_mlm": {"probability": 0.15}}}, seeds=[0]))
-    (other,) = trials_of(sweep_of(base={"aux": {"random_mlm": {"probability": 0.2}}}, seeds=1))
+    (plain,) = trials(base={"aux": "random_mlm"}, seeds=1)
+    (spelled,) = trials(base={"aux": {"random_mlm": {"probability": 0.15}}}, seeds=[0])
+    (other,) = trials(base={"aux": {"random_mlm": {"probability": 0.2}}}, seeds=1)
     assert plain.digest == spelled.digest == plain.config.digest
     assert plain.digest != other.digest
 
 
-def test_excluded_combinations_are_left_out(sweep_of):
-    sweep = sweep_of(
+def test_excluded_combinations_are_left_out(trials):
+    found = trials(
         grid={"encoder": ["bert", "scibert"], "dataset": ["acl_arc", "imdb", "sst2"]},
         exclude=[{"encoder": "scibert", "dataset": ["imdb", "sst2"]}],
         seeds=1,
     )
-    found = [tuple(trial.cell.values()) for trial in trials_of(sweep)]
-    assert found == [
-        ("bert", "acl_arc"),
-        ("bert", "imdb"),
-        ("bert", "sst2"),
-        ("scibert", "acl_arc"),
-    ]
+    of_bert = [("bert", name) for name in ("acl_arc", "imdb", "sst2")]
+    assert [tuple(trial.cell.values()) for trial in found] == [*of_bert, ("scibert", "acl_arc")]
 
 
-def test_options_of_plugins_can_be_axes_and_later_settings_win(sweep_of):
-    sweep = sweep_of(
+def test_options_of_plugins_can_be_axes_and_later_settings_win(trials):
+    found = trials(
         base={"aux": "l3mask", "weights.fixed.alpha": 0.1},
         grid={"aux.l3mask.score": ["complement", "surprisal"], "weights.fixed.alpha": [0.2]},
         seeds=1,
     )
-    first, second = (trial.config for trial in trials_of(sweep))
-    assert first.aux[0].options["score"] == "complement"
-    assert second.aux[0].options["score"] == "surprisal"
-    assert first.weights.options["alpha"] == 0.2
+    scores = [trial.config.aux[0].options["score"] for trial in found]
+    assert scores == ["complement", "surprisal"]
+    assert found[0].config.weights.options["alpha"] == 0.2
 
 
-def test_a_task_that_is_chosen_twice_stays_two_tasks(sweep_of):
+def test_a_task_that_is_chosen_twice_stays_two_tasks(trials):
     """Options reach the task they name: the second has the number that it has in the results."""
     aux = [{"random_mlm": {"corpus": "texts"}}, "l3mask", "random_mlm"]
-    sweep = sweep_of(
+    first, second = trials(
         base={"aux": aux, "aux.l3mask.score": "surprisal"},
         grid={"aux.random_mlm.probability": [0.1], "aux.random_mlm_2.probability": [0.2, 0.3]},
         seeds=1,
     )
-    for trial, second in zip(trials_of(sweep), (0.2, 0.3), strict=True):
-        found = [(choice.name, choice.options) for choice in trial.config.aux]
-        assert [name for name, _ in found] == ["random_mlm", "l3mask", "random_mlm"]
-        assert [options["probability"] for _, options in found] == [0.1, 0.15, second]
-        assert [options.get("corpus") for _, options in found] == ["texts", None, None]
-        assert found[1][1]["score"] == "surprisal"
-    sweep = sweep_of(base={"aux": aux, "aux.random_mlm_3.probability": 0.1})
+    for trial, last in ((first, 0.2), (second, 0.3)):
+        names, options = zip(*((one.name, one.options) for one in trial.config.aux), strict=True)
+        assert names == ("random_mlm", "l3mask", "random_mlm")
+        assert [one["probability"] for one in options] == [0.1, 0.15, last]
+        assert [one.get("corpus") for one in options] == ["texts", None, None]
+        assert options[1]["score"] == "surprisal"
     with pytest.raises(ConfigError, match=r"not chosen here \(random_mlm, l3mask, random_mlm_2\)"):
-        trials_of(sweep)
+        trials(base={"aux": aux, "aux.random_mlm_3.probability": 0.1})
 
 
-def test_a_task_with_a_name_of_its_own_has_its_options_under_it(sweep_of):
-    sweep = sweep_of(
-        base={"aux": ["random_mlm:words", "random_mlm"]},
-        grid={"aux.words.probability": [0.2]},
-        seeds=1,
-    )
-    (trial,) = trials_of(sweep)
+def test_a_task_with_a_name_of_its_own_has_its_options_under_it(trials):
+    base = {"aux": ["random_mlm:words", "random_mlm"]}
+    (trial,) = trials(base=base, grid={"aux.words.probability": [0.2]}, seeds=1)
     assert [one.written for one in trial.config.aux] == ["random_mlm:words", "random_mlm"]
     assert [one.options["probability"] for one in trial.config.aux] == [0.2, 0.15]
 
@@ -186,28 +174,16 @@ def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(sweep_of):
         assert part in str(caught.value)
 
 
-def test_all_invalid_cells_are_named(sweep_of):
-    sweep = sweep_of(
-        grid={
-            "method": {
-                "a": {"aux": "random_mln"},
-                "b": {"epochs": 0},
-                "c": {"weights.meta.every": 2},
-            }
-        }
-    )
+def test_all_invalid_cells_are_named(trials):
+    methods = {"a": {"aux": "random_mln"}, "b": {"epochs": 0}, "c": {"weights.meta.every": 2}}
     with pytest.raises(ConfigError) as caught:
-        trials_of(sweep)
-    text = str(caught.value)
-    assert "did you mean 'random_mlm'?" in text
-    assert "b: epochs" in text
-    assert "weights.meta.every: 'meta' is not chosen here (fixed)" in text
-
-
-def test_the_same_run_under_two_names_is_an_error(sweep_of):
-    sweep = sweep_of(grid={"method": {"a": {"epochs": 10}, "b": {}}})
-    with pytest.raises(SweepError, match=r"'a, seed 0' and 'b, seed 0' are the same run"):
-        trials_of(sweep)
+        trials(grid={"method": methods})
+    for part in (
+        "did you mean 'random_mlm'?",
+        "b: epochs",
+        "weights.meta.every: 'meta' is not chosen here (fixed)",
+    ):
+        assert part in str(caught.value)
 
 
 def test_competing_and_chosen_axes(sweep_of):

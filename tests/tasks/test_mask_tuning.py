@@ -1,7 +1,5 @@
 """Mask-tuning: its loss, its gradients, and the batch of the primary task."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

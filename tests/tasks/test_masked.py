@@ -1,7 +1,5 @@
 """Masked-language-modelling tasks: loss, mask probabilities, state."""
 
-from __future__ import annotations
-
 import math
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Options that masking strategies share: schedule, corruption, whole words, reverse order."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

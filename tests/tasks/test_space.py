@@ -1,7 +1,5 @@
 """The task `space`: what is sampled, shared and predicted, and what it costs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

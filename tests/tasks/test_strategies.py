@@ -1,7 +1,5 @@
 """Masking strategies: their formulas on texts small enough to work out by hand."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Further labelled data sets: sampling, heads, dev metrics, and equality with the primary task."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tasks with heads of their own, and consistency, against computations from their formulas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

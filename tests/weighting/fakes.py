@@ -1,7 +1,5 @@
 """Rules, and training steps with given gradients and losses or of a small network."""
 
-from __future__ import annotations
-
 import torch
 
 from auxlearn.core.registry import WEIGHTINGS
@@ -127,18 +125,9 @@ RATE = 0.05
 
 def meta_options(**given):
     """Options of ``meta`` that take it back to one optimizer state and equal weights."""
-    return MetaOptions(
-        **{
-            "horizon": "steps",
-            "warmup_steps": 0,
-            "mix": "gradients",
-            "floor": 0.0,
-            "margin": 0.0,
-            "learning_rate": 0.02,
-            "initial": (1.0, 1.0, 1.0),
-            **given,
-        }
-    )
+    base = {"horizon": "steps", "warmup_steps": 0, "mix": "gradients", "floor": 0.0, "margin": 0.0}
+    base |= {"learning_rate": 0.02, "initial": (1.0, 1.0, 1.0)}
+    return MetaOptions(**base | given)
 
 
 class Network:
@@ -241,6 +230,34 @@ def stepped_by_hand(kind, params, grads, moments, step, max_grad_norm, rate=RATE
             variance = moment[1] / (1 - 0.999 ** (step + 1))
             updated.append(p - rate * 0.01 * p - rate * mean / (variance.sqrt() + 1e-8))
     return updated
+
+
+def unrolled_by_hand(network, kind, max_grad_norm, weights, before, steps=1, mix="gradients"):
+    """Validation loss after ``steps`` steps with a graph, which follow ``before`` others.
+
+    The steps before have equal weights. Written out in torch; no optimizer of any library.
+    With ``mix="scaled"`` each loss is multiplied by a constant: the ratio of the moving averages
+    of gradient norms over the first two parameters, which all losses share.
+    """
+    params = [p.clone().requires_grad_() for p in network.start]
+    moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
+    averages = torch.zeros(3, dtype=torch.float64)
+    for step in range(before + steps):
+        taped = step >= before
+        rate = RATE / (1 + step - before) if taped else RATE
+        given = weights if taped else torch.full((3,), 1 / 3, dtype=torch.float64)
+        losses = network.losses(params, step)
+        if mix == "scaled":
+            for index, loss in enumerate(losses):
+                shared = torch.autograd.grad(loss, params[:2], retain_graph=True)
+                norm = sum(float((g**2).sum()) for g in shared) ** 0.5
+                averages[index] = 0.9 * averages[index] + 0.1 * norm
+            given = given * (averages[0] / averages)
+        total = sum(w * loss for w, loss in zip(given, losses, strict=True))
+        grads = torch.autograd.grad(total, params, create_graph=taped)
+        new = stepped_by_hand(kind, params, grads, moments, step, max_grad_norm, rate)
+        params = new if taped else [p.detach().requires_grad_() for p in new]
+    return network.validation_loss(params)
 
 
 class RecordingStep(NetworkStep):

@@ -1,7 +1,5 @@
 """AANG's rule against numbers derived by hand, and its derivative against finite differences."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -11,7 +9,7 @@ from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 from auxlearn.weighting.aang import AANG, AANGOptions, Factors
 from auxlearn.weighting.base import Members
 from auxlearn.weighting.learned import softmax_gradient
-from tests.helpers import assert_close, slopes
+from tests.helpers import slopes
 
 MEMBERS = tuple({"transform": t, "output": o} for t in ("mask", "none") for o in ("token", "label"))
 HALF = math.sqrt(0.5)
@@ -61,10 +59,8 @@ def test_logits_follow_the_cosines_of_the_members_that_have_a_factor():
     weighting, step = rule(learning_rate=0.1, factor_learning_rate=0.5), HandMade(GRADIENTS)
     weighting.step(step)
     factors = Factors(MEMBERS)
-    assert factors.names == [
-        *(("transform", "mask"), ("transform", "none")),
-        *(("output", "token"), ("output", "label")),
-    ]
+    axes = {"transform": ("mask", "none"), "output": ("token", "label")}
+    assert factors.names == [(axis, one) for axis, values in axes.items() for one in values]
     expected = [0.5, -0.5, 0.0, 0.0, 0.5, 0.0, -0.5, 0.0]
     assert weighting.factor_logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
     # a_k = W_transform + W_output + W_own
@@ -147,10 +143,8 @@ def test_the_account_is_one_sentence_on_the_largest_weight_of_each_axis():
 def tiny(tmp_path):
     def made(weighting="aang", **circumstances):
         space = {"transform": ["none", "mask"], "per_step": 4}
-        return TinyRun(
-            Objectives([("space", space)], weighting=(weighting, {})),
-            Circumstances(tmp_path, **circumstances),
-        )
+        objectives = Objectives([("space", space)], weighting=(weighting, {}))
+        return TinyRun(objectives, Circumstances(tmp_path, **circumstances))
 
     return made
 
@@ -168,12 +162,10 @@ def test_gradients_of_members_make_that_of_the_task(tiny, accumulation):
         for total, part in zip(sums, step.members.joined(step.names, found), strict=True):
             for place, gradient in enumerate(part):
                 total[place] += 0 if gradient is None else gradient
-    for total, found in zip(whole, sums, strict=True):
-        expected = [
-            torch.zeros_like(p) if g is None else g
-            for g, p in zip(total, step.parameters, strict=True)
-        ]
-        assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    for found, total in zip(sums, whole, strict=True):
+        for one, other in zip(found, total, strict=True):
+            expected = torch.zeros_like(one) if other is None else other
+            torch.testing.assert_close(one, expected, atol=1e-6, rtol=1e-4)
 
 
 def test_a_run_killed_after_its_last_step_accounts_for_its_weights(tiny):

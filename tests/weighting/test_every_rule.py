@@ -1,7 +1,5 @@
 """Every rule: resumed after any step, on losses of zero, and beside shuffled labels."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -71,15 +69,8 @@ def test_a_resumed_rule_makes_the_same_steps(name, options):
 
 
 #: Rules whose weights depend on logarithms or quotients of losses, without random choices.
-OF_LOSSES = {
-    "geometric_mean": {},
-    "imtl_l": {},
-    "famo": {},
-    "stch": {"warmup_steps": 1, "window": 1},
-    "dwa": {"window": 1},
-    "ol_aux": {},
-    "uncertainty": {},
-}
+OF_LOSSES = {name: {} for name in ("geometric_mean", "imtl_l", "famo", "ol_aux", "uncertainty")}
+OF_LOSSES |= {"stch": {"warmup_steps": 1, "window": 1}, "dwa": {"window": 1}}
 
 
 def weights_with(name, losses):

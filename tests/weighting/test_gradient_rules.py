@@ -1,7 +1,5 @@
 """Rules that combine gradients: by hand, in numpy, and against autograd of what they minimise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arithmetic of gradients by hand, their moving average beside Adam's, and what rules keep."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -74,14 +72,13 @@ def test_restored_sums_are_where_the_gradients_are_also_those_without_one():
 
 @pytest.mark.parametrize("interrupt", [0, 1, 3])
 def test_a_restored_average_goes_on_with_the_same_numbers(interrupt):
-    given = [[gradient, None] for gradient in gradients(5)]
     undisturbed, other = GradientAverage(0.9), GradientAverage(0.9)
-    for number, gradient in enumerate(given):
+    for number, gradient in enumerate(gradients(5)):
         if number == interrupt:
             state = other.state_dict()
             other = GradientAverage(0.9)
             other.load_state_dict(state)
-        wanted, found = undisturbed.update(gradient), other.update(gradient)
+        wanted, found = undisturbed.update([gradient, None]), other.update([gradient, None])
         assert torch.equal(found[0], wanted[0])
         assert found[1] is None
 

@@ -1,7 +1,5 @@
 """Rules of the Gram matrix, and TorchJD's: against the library, solvers, and in closed form."""
 
-from __future__ import annotations
-
 import math
 import sys
 

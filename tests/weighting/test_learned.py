@@ -1,7 +1,5 @@
 """Schedule, initial weights, floor and optimizer of learned weights."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Rules that weight losses: by hand, against autograd of their objectives and against TorchJD."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Meta-learned weights: the meta-gradient against autograd through a step written by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -19,35 +17,8 @@ from tests.weighting.fakes import (
     adamw,
     meta_options,
     sgd,
-    stepped_by_hand,
+    unrolled_by_hand,
 )
-
-
-def unrolled(network, kind, max_grad_norm, logits, warm_up, mix="gradients"):
-    """Validation loss after a step in which the logits take part, all of it on one tape.
-
-    The steps before it have equal weights. Written out in torch; no optimizer of any library.
-    With ``mix="scaled"`` each loss is multiplied by a constant: the ratio of the moving averages
-    of gradient norms over the first two parameters, which all losses share.
-    """
-    params = [p.clone().requires_grad_() for p in network.start]
-    moments = [[torch.zeros_like(p), torch.zeros_like(p)] for p in params]
-    averages = torch.zeros(3, dtype=torch.float64)
-    for step in range(warm_up + 1):
-        last = step == warm_up
-        weights = (logits if last else torch.zeros_like(logits)).softmax(0)
-        losses = network.losses(params, step)
-        if mix == "scaled":
-            for index, loss in enumerate(losses):
-                shared = torch.autograd.grad(loss, params[:2], retain_graph=True)
-                norm = sum(float((g**2).sum()) for g in shared) ** 0.5
-                averages[index] = 0.9 * averages[index] + 0.1 * norm
-            weights = weights * (averages[0] / averages)
-        total = sum(w * loss for w, loss in zip(weights, losses, strict=True))
-        grads = torch.autograd.grad(total, params, create_graph=last)
-        new = stepped_by_hand(kind, params, grads, moments, step, max_grad_norm)
-        params = new if last else [p.detach().requires_grad_() for p in new]
-    return network.validation_loss(params)
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
@@ -66,15 +37,17 @@ def test_the_meta_gradient_is_that_of_an_unrolled_step(mix, kind, warm_up, max_g
     fake.number = warm_up
     rule.step(fake)
 
-    loss = unrolled(network, kind, max_grad_norm, chosen, warm_up, mix)
+    def by_hand(logits):
+        weights = logits.softmax(0)
+        return unrolled_by_hand(network, kind, max_grad_norm, weights, warm_up, mix=mix)
+
+    loss = by_hand(chosen)
     (expected,) = torch.autograd.grad(loss, chosen)
     assert expected.abs().min() > 1e-8  # on an empty Adam state, whose step is nearly a sign
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
     assert float(fake.losses["validation"]) == pytest.approx(float(loss.detach()), rel=1e-12)
 
-    numeric = slopes(
-        lambda moved: unrolled(network, kind, max_grad_norm, moved, warm_up, mix).detach(), chosen
-    )
+    numeric = slopes(lambda moved: by_hand(moved).detach(), chosen)
     torch.testing.assert_close(rule.logits.grad, numeric, rtol=1e-5, atol=1e-10)
 
 

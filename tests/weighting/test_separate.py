@@ -1,7 +1,5 @@
 """Optimizer steps with moments of their own, against AdamW by hand and central differences."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

@@ -1,7 +1,5 @@
 """META-TARTAN against a second implementation, written from the description of its code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -195,11 +193,8 @@ def test_the_released_settings_as_documented(encoder_folder):
     of_the_rule = {"batch_size": 64, "optimizer": "sgd", "learning_rate": 0.01}
     assert config.weights.options.items() >= of_the_rule.items()
     encoder = load_encoder(folder, LABELS)
-    found = {
-        id(parameter): group
-        for group in run_optimizer(config, encoder).param_groups
-        for parameter in group["params"]
-    }
+    groups = run_optimizer(config, encoder).param_groups
+    found = {id(parameter): group for group in groups for parameter in group["params"]}
     heads = {"classifier.classifier": (1e-3, 0.1)}  # the language-model head has what the body has
     for name, parameter in encoder.named_parameters():
         rate, decay = heads.get(".".join(name.split(".")[:2]), (1e-4, 0.01))
@@ -213,16 +208,9 @@ def test_the_released_settings_as_documented(encoder_folder):
 def test_the_metric_only_selects_in_the_released_form(name, released, encoder_folder, tmp_path):
     rows = helpers.rows()
     helpers.write_splits(tmp_path, train=rows[:8], dev=rows[8:16], test=rows[16:])
-    config = RunConfig(
-        dataset=str(tmp_path),
-        encoder=str(encoder_folder("bert")),
-        aux=["random_mlm"],
-        weights=name,
-        metric="macro_f1",
-        learning_rate=1e-3,
-        device="cpu",
-        output=str(tmp_path / "run"),
-    )
+    given = {"dataset": str(tmp_path), "encoder": str(encoder_folder("bert")), "device": "cpu"}
+    given |= {"aux": ["random_mlm"], "weights": name, "metric": "macro_f1", "learning_rate": 1e-3}
+    config = RunConfig(**given, output=str(tmp_path / "run"))
     training_step = helpers.first_step(config)
     assert training_step.validation.surrogate == ("cross_entropy" if released else "macro_f1")
     assert training_step.clip_head_separately == released

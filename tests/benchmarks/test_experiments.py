@@ -1,10 +1,10 @@
-"""The benchmark of masking strategies: what it trains, reuses and says."""
-
-from __future__ import annotations
+"""Experiments over draws: strategies of masking, the space of objectives, long texts."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +16,10 @@ from auxlearn.data.load import load_dataset
 from benchmarks import masking
 from benchmarks.horizon.bed import SINGLE
 from benchmarks.horizon.record import Recorded
+from benchmarks.long_texts import WAYS, report, write_draw
 from benchmarks.masking import BEDS, SHARE, STRATEGIES
+from benchmarks.space import VARIANTS, factors, gains
+from tests import helpers
 
 #: Test examples of a hundred that a strategy is right on, in all settings.
 RIGHT = {None: 50, "random_mlm": 60, "whole_word": 80, "frequency": 70}
@@ -41,7 +44,7 @@ def faked(trained):
     return record
 
 
-def run(monkeypatch, folder, *arguments):
+def run_masking(monkeypatch, folder, *arguments):
     places = ["--output", str(folder), "--results", str(folder / "masking.jsonl")]
     words = ["masking", *places, "--only", "pydocs", "--draws", "0", *arguments]
     monkeypatch.setattr(sys, "argv", words)
@@ -49,11 +52,11 @@ def run(monkeypatch, folder, *arguments):
 
 
 def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, monkeypatch, capsys):
-    trained: list = []
+    trained = []
     monkeypatch.setattr(masking, "record", faked(trained))
     strategies = ("--learned", "--strategies", "random", "whole word", "frequency")
     plot = tmp_path / "ranks.png"
-    assert run(monkeypatch, tmp_path, *strategies, "--plot", str(plot)) == 0
+    assert run_masking(monkeypatch, tmp_path, *strategies, "--plot", str(plot)) == 0
     text = capsys.readouterr().out
     # A setting trains the single task, and each strategy with two shares.
     assert len(trained) == 2 * (1 + 3 * 2)
@@ -67,20 +70,20 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     assert "Friedman's test over 2 settings" in text
     assert "Friedman's test over 2 draws" in text
     assert (tmp_path / "ranks_share.png").is_file()
-    assert run(monkeypatch, tmp_path, *strategies) == 0
+    assert run_masking(monkeypatch, tmp_path, *strategies) == 0
     assert len(trained) == 2 * (1 + 3 * 2)
-    assert run(monkeypatch, tmp_path, *strategies, "--no-run") == 0
+    assert run_masking(monkeypatch, tmp_path, *strategies, "--no-run") == 0
     again = capsys.readouterr().out
     assert text.split("With share")[1] in again
     assert "Of 6 learned weights: `steps 0.3` in 6." in again
     assert "100 to 999 times" in again
     # A draw that lacks the second share of one strategy counts for the fixed share alone.
     next(tmp_path.glob("records/tiny/*/0/frequency/steps_0.5.npz")).unlink()
-    assert run(monkeypatch, tmp_path, *strategies, "--no-run") == 0
+    assert run_masking(monkeypatch, tmp_path, *strategies, "--no-run") == 0
     without = capsys.readouterr().out
     assert "Friedman's test over 2 draws" in without
     assert "Of 3 learned weights: `steps 0.3` in 3." in without
-    assert run(monkeypatch, tmp_path, *strategies, "--no-run", "--draws", "9") == 0
+    assert run_masking(monkeypatch, tmp_path, *strategies, "--no-run", "--draws", "9") == 0
     assert "No draw has all of" in capsys.readouterr().out
 
 
@@ -105,15 +108,8 @@ def test_random_masking_has_the_records_of_the_horizons(tmp_path):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategies_are_settings_of_runs(tmp_path, strategy):
     options = argparse.Namespace(
-        output=tmp_path,
-        encoder="tiny",
-        data=None,
-        epochs=2,
-        eval_epochs=2,
-        batch_size=16,
-        max_length=64,
-        learning_rate=None,
-        precision="fp32",
+        **{"output": tmp_path, "encoder": "tiny", "data": None, "epochs": 2, "eval_epochs": 2},
+        **{"batch_size": 16, "max_length": 64, "learning_rate": None, "precision": "fp32"},
     )
     (tmp_path / "background.txt").write_text("a text\n")
     bed = next(one for one in BEDS if one.data)
@@ -133,3 +129,100 @@ def test_every_masking_task_is_a_strategy_of_the_benchmark():
     ours = {n for n in TASKS.names() if TASKS.get(n).__module__.startswith("auxlearn.tasks.")}
     masks = {name for name in ours if issubclass(TASKS.get(name), MaskedLanguageModelling)}
     assert masks == {task for task, _ in STRATEGIES.values()}
+
+
+def record(draw, variant, test, **more):
+    return {"draw": draw, "variant": variant, "dev": 0.5, "test": test, **more}
+
+
+def test_gains_are_those_of_the_same_draw_with_their_standard_error():
+    name = "`space`, n = 3, `aang`"
+    records = [
+        *(record(draw, "single 0", test) for draw, test in ((0, 0.50), (1, 0.60), (2, 0.40))),
+        *(record(draw, name, test) for draw, test in ((0, 0.51), (1, 0.63), (5, 0.99))),
+    ]
+    (row,) = [line for line in gains(records, [0, 1, 2, 5]).splitlines() if name in line]
+    error = math.sqrt(((1 - 2) ** 2 + (3 - 2) ** 2) / 1 / 2)  # of the gains 1 and 3
+    assert error == pytest.approx(1.0)
+    assert row == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 |"
+
+
+def test_factors_stand_beside_their_weights_at_first():
+    name = next(iter(one for one in VARIANTS if "aang" in one))
+    data = ({"task": 0.2, "corpus": 0.8}, {"task": 0.4, "corpus": 0.6})
+    axes = {
+        "transform": dict.fromkeys(("none", "mask", "replace", "bert"), 0.25),
+        "representation": dict.fromkeys(
+            ("bidirectional", "left_to_right", "right_to_left", "random"), 0.25
+        ),
+        "output": {"denoise": 1.0, "label": 0.0},
+    }
+    records = [
+        record(draw, name, 0.5, factors={"space": {"data": one, **axes}})
+        for draw, one in enumerate(data)
+    ]
+    lines = factors(records).splitlines()
+    assert lines[2] == "| data `task` | 0.60 | 0.30 ± 0.14 |"  # 24 of 40 objectives
+    assert lines[-1] == "| output `label` | 0.20 | 0.00 ± 0.00 |"
+
+
+def write_data(folder, more):
+    splits = {
+        name: [{"text": f"{name} {n} {more}", "label": "ab"[n % 2]} for n in range(count)]
+        for name, count in {"train": 40, "test": 9}.items()
+    }
+    helpers.write_splits(folder, **splits)
+
+
+def test_draws_differ_in_train_and_dev_and_have_one_test(tmp_path):
+    write_data(tmp_path, " ")
+    options = argparse.Namespace(
+        dataset=str(tmp_path), output=tmp_path / "out", train=20, dev=10, test=5
+    )
+    found = []
+    for draw in (0, 1):
+        folder = write_draw(options, draw)
+        texts = {
+            name: [row["text"] for row in helpers.read_lines(folder / f"{name}.jsonl")]
+            for name in ("train", "dev", "test")
+        }
+        assert [len(texts[name]) for name in texts] == [20, 10, 5]
+        assert not set(texts["train"]) & set(texts["dev"])
+        found.append(texts)
+    assert found[0]["train"] != found[1]["train"]
+    assert found[0]["test"] == found[1]["test"]
+
+
+def test_the_table_has_differences_of_draws_with_their_standard_error():
+    def results(accuracy, seconds):
+        test = SimpleNamespace(all=SimpleNamespace(accuracy=accuracy), loss=0.5)
+        return SimpleNamespace(evaluations={"test": test}, steps=80, seconds={"training": seconds})
+
+    draws = [(0.5, 0.75), (0.6, 0.75), (0.55, 0.7)]  # differences 25, 15 and 15
+    found = [
+        {way: results(one if way == "head" else other, 2) for way in WAYS} for one, other in draws
+    ]
+    options = argparse.Namespace(encoder="tiny", train=300, dataset="data")
+    lines = report(options, found).splitlines()
+    assert lines[0] == "tiny, 3 draws of 300 texts of data"
+    (head,) = [line for line in lines if line.startswith("| head |")]
+    assert head.split("|")[2:4] == [" 55.0 ", "  "]
+    (mean,) = [line for line in lines if line.startswith("| windows, mean |")]
+    assert " +18.3 ± 3.3 " in mean  # the standard deviation 5.77, divided by the root of 3
+
+
+@pytest.mark.slow
+def test_the_program_trains_every_way_once(tmp_path, monkeypatch, capsys):
+    from benchmarks import long_texts
+
+    write_data(tmp_path / "data", "of many words " * 20)
+    arguments = ["--dataset", tmp_path / "data", "--output", tmp_path / "out", "--max-length", "16"]
+    arguments += ["--train", "20", "--dev", "10", "--epochs", "1", "--draws", "0", "1"]
+    monkeypatch.setattr("sys.argv", ["long_texts", *map(str, arguments)])
+    assert long_texts.main() == 0
+    first = capsys.readouterr()
+    assert len(first.err.splitlines()) >= 2 * len(WAYS)
+    assert long_texts.main() == 0
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert "draw" not in again.err
