@@ -85,6 +85,12 @@ def test_the_optimizer_of_the_logits(kind):
     torch.testing.assert_close(rule.logits.detach(), twin.detach(), rtol=1e-12, atol=1e-14)
 
 
+def test_dev_heads_are_those_of_rules_and_options():
+    assert plain("meta", dev_head="closed").dev_head == "closed"
+    heads = [plain(name).dev_head for name in ("tartan", "tartan_released", "fixed")]
+    assert heads == ["fitted", "refitted", "own"]
+
+
 def test_floored_weights_by_hand():
     # A sum of 10 with a floor of .4: the others share 6 in their ratio of 1 to 2.
     assert floored_weights(vector(1, 3, 6), 0.4).tolist() == pytest.approx([4, 2, 4], abs=1e-14)
