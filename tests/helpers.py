@@ -257,7 +257,7 @@ class Messages(Reporter):
 
 
 @contextmanager
-def one_line(kind: type[Exception], *parts: str) -> Iterator[pytest.ExceptionInfo[Any]]:
+def one_line(kind: Any, *parts: str) -> Iterator[pytest.ExceptionInfo[Any]]:
     """Expect an error whose message is one line with these parts."""
     with pytest.raises(kind) as caught:
         yield caught
@@ -413,14 +413,14 @@ def fake_dev_accuracies(patch: Any, *values: float) -> None:
     )
 
 
-def kill_before_step(steps: int, config: Any) -> None:
+def kill_before_step(steps: int, config: Any = None, **settings: Any) -> None:
     """Train until just before an optimizer step, counted from now on."""
     from auxlearn import train
 
     with pytest.MonkeyPatch.context() as patch:
         stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
-            train(config)
+            train(config, **settings)
 
 
 def first_step(config: Any) -> Any:

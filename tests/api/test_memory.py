@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from pathlib import Path
 
@@ -85,14 +85,8 @@ def as_splits(make) -> dict:
     }
 
 
-FEATURES = Features(
-    {
-        "text": Value("string"),
-        "label": ClassLabel(names=sorted(helpers.LABELS)),
-        "n": Value("int32"),
-    }
-)
-
+CLASS = ClassLabel(names=sorted(helpers.LABELS))
+FEATURES = Features({"text": Value("string"), "label": CLASS, "n": Value("int32")})
 
 FORMS = {
     "DataFrame": lambda: FRAME,
@@ -175,10 +169,7 @@ def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settin
 def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = settings | {"epochs": 1, "aux": (), "weights": "fixed", "dataset": FRAME}
-    with monkeypatch.context() as patch:
-        helpers.stop_before_step(patch, 2)
-        with pytest.raises(SystemExit):
-            auxlearn.train(output="run", **given)
+    helpers.kill_before_step(2, output="run", **given)
     # Unfinished, it resumes by its own configuration after it has been moved.
     Path("run").rename("moved")
     call("train", "--config", "moved/config.yaml", "--output", "moved")
@@ -193,27 +184,21 @@ def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_p
     assert list(table["text"]) == list(FRAME[FRAME["split"] == "test"]["text"])
 
 
-def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path, monkeypatch):
+def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path):
     run = tmp_path / "run"
-    for steps in (2, 2):  # killed twice: the second call has resumed the run from memory
-        with monkeypatch.context() as patch:
-            helpers.stop_before_step(patch, steps)
-            with pytest.raises(SystemExit):
-                auxlearn.train(dataset=FRAME, output=run, **settings)
+    for _ in range(2):  # killed twice: the second call has resumed the run from memory
+        helpers.kill_before_step(2, dataset=FRAME, output=run, **settings)
         assert (run / "checkpoint" / "latest.json").exists()
     call("train", "--config", run / "config.yaml", "--output", run)
     assert weights(run) == weights(from_files.folder)
 
 
-def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path, monkeypatch):
+def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path):
     """Further sets in memory are read with the map of the run, which a saved copy follows too."""
-    numbered = FRAME.assign(label=FRAME["label"].map(dict(zip(helpers.LABELS, "123", strict=True))))
-    given = {helpers.LABELS[0]: 1, helpers.LABELS[1]: 2, helpers.LABELS[2]: 3}
+    given = dict(zip(helpers.LABELS, (1, 2, 3), strict=True))
+    numbered = FRAME.assign(label=FRAME["label"].map(given).astype(str))
     run = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        helpers.stop_before_step(patch, 3)
-        with pytest.raises(SystemExit):
-            auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
+    helpers.kill_before_step(3, dataset=numbered, labels=given, output=run, **settings)
     call("train", "--config", run / "config.yaml", "--output", run)
     found = auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
     assert weights(run) == weights(from_files.folder)
@@ -224,19 +209,14 @@ def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp
 
 def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    helpers.stop_before_step(monkeypatch, 0)
     for data in (FRAME, FRAME, FRAME[1:]):
-        with pytest.raises(SystemExit):
-            auxlearn.train(dataset=data, **settings)
+        helpers.kill_before_step(0, dataset=data, **settings)
     names = sorted(path.name for path in Path("runs").iterdir())
     assert len(names) == 2
     assert all(name.startswith("data-") for name in names)
 
 
-def changed(**columns) -> pd.DataFrame:
-    return FRAME.assign(**columns)
-
-
+changed = FRAME.assign
 TWICE = pd.concat([FRAME, FRAME["text"]], axis=1)
 NAN = changed(label=[*FRAME["label"][:-1], float("nan")])
 MISTAKES = {
@@ -296,11 +276,8 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_the_data_is_one_line_and_leaves_nothing(mistake, settings, tmp_path):
     data, message = MISTAKES[mistake]
-    with pytest.raises(DataError) as caught:
+    with helpers.one_line(DataError, *message.split(".*")):
         auxlearn.train(dataset=data, output=tmp_path / "run", **settings)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert all(part in text for part in message.split(".*")), text
     assert not (tmp_path / "run").exists()
 
 
@@ -344,9 +321,8 @@ def test_a_copy_of_settings_with_a_mistake_is_refused(changed, message, tmp_path
 def test_a_stream_is_no_data_set():
     stream = Dataset.from_pandas(FRAME).to_iterable_dataset()
     for data in (stream, {"train": stream}):
-        with pytest.raises(DataError, match="IterableDataset is a stream") as caught:
+        with helpers.one_line(DataError, "IterableDataset is a stream"):
             auxlearn.load_dataset(data)
-        assert "\n" not in str(caught.value)
 
 
 def test_a_split_that_resembles_test_is_noted():
@@ -356,20 +332,15 @@ def test_a_split_that_resembles_test_is_noted():
 
 def test_a_run_that_fails_leaves_its_folder_free_also_for_a_thread(from_files, settings, tmp_path):
     run = tmp_path / "run"
+    missing = settings | {"aux": {"random_mlm": {"corpus": tmp_path / "nowhere.txt"}}}
     with pytest.raises(UserError, match=r"nowhere\.txt"):
-        auxlearn.train(
-            dataset=FRAME,
-            output=run,
-            **settings | {"aux": {"random_mlm": {"corpus": tmp_path / "nowhere.txt"}}},
-        )
+        auxlearn.train(dataset=FRAME, output=run, **missing)
     assert not run.exists()
     config = auxlearn.RunConfig(output=run, **settings)
-    found = []
-    thread = threading.Thread(target=lambda: found.append(auxlearn.train(config, dataset=FRAME)))
-    thread.start()
-    thread.join()
-    assert found[0].folder == run
-    assert found[0].evaluations == from_files.evaluations
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(auxlearn.train, config, dataset=FRAME).result()
+    assert found.folder == run
+    assert found.evaluations == from_files.evaluations
 
 
 def test_results_and_data_show_in_a_line(from_files, tmp_path):

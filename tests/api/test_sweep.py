@@ -35,12 +35,8 @@ def frame_of(folder: str) -> pd.DataFrame:
 
 
 def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path, capsys):
-    source = {
-        "name": "rates",
-        "base": settings,
-        "grid": {"learning_rate": np.array([1e-3, 1e-4])},
-        "seeds": (0, np.int64(1)),
-    }
+    grid = {"learning_rate": np.array([1e-3, 1e-4])}
+    source = {"name": "rates", "base": settings, "grid": grid, "seeds": (0, np.int64(1))}
     engine = InlineExecutor()
     results = auxlearn.sweep(source, output=tmp_path / "out", executor=engine)
     assert repr(results) == f"<SweepResults in {tmp_path / 'out'}: 4 trials, 4 finished>"
@@ -62,11 +58,8 @@ def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path, c
     assert set(compared["method"]) == {"0.001", "0.0001"}
 
     again = InlineExecutor()
-    assert auxlearn.sweep(source, output=tmp_path / "out", executor=again) == results
-    from_file = auxlearn.sweep(
-        tmp_path / "out" / "sweep.yaml", output=tmp_path / "out", executor=again
-    )
-    assert from_file == results
+    for one in (source, tmp_path / "out" / "sweep.yaml"):
+        assert auxlearn.sweep(one, output=tmp_path / "out", executor=again) == results
     assert again.jobs == []
 
 
@@ -111,13 +104,9 @@ def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp
 
 def test_data_in_memory_can_have_a_name_and_a_column_of_splits(settings, tmp_path):
     frame = frame_of(settings["dataset"]).rename(columns={"split": "part"})
-    found = auxlearn.sweep(
-        {"name": "frame", "base": {**settings, "dataset": frame}, "seeds": 1},
-        output=tmp_path / "out",
-        dataset_name="reviews",
-        split_column="part",
-        executor=InlineExecutor(),
-    )
+    source = {"name": "frame", "base": {**settings, "dataset": frame}, "seeds": 1}
+    names = {"dataset_name": "reviews", "split_column": "part"}
+    found = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor(), **names)
     run = auxlearn.load_run(found.folder / "trials" / found.trials[0].digest)
     assert run.dataset.name == "reviews"
     assert run.dataset.examples["test"] > 0
@@ -125,12 +114,8 @@ def test_data_in_memory_can_have_a_name_and_a_column_of_splits(settings, tmp_pat
 
 
 def test_a_failed_trial_is_among_the_results(settings, tmp_path):
-    source = {
-        "name": "fails",
-        "base": settings,
-        "grid": {"aux": [[], {"random_mlm": {"corpus": "nowhere.txt"}}]},
-        "seeds": 1,
-    }
+    grid = {"aux": [[], {"random_mlm": {"corpus": "nowhere.txt"}}]}
+    source = {"name": "fails", "base": settings, "grid": grid, "seeds": 1}
     results = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
     assert [trial.state for trial in results.failed] == ["error"]
     assert "1 finished, 1 error" in repr(results)

@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 from auxlearn import __version__
-from auxlearn.cli import COMMANDS, cli
+from auxlearn.cli import COMMANDS, cli, main
 from auxlearn.core.errors import Interrupted, UserError
 from auxlearn.core.signals import SIGNALS, StopRequest, interruptible
 from auxlearn.results.folder import logged_into
@@ -72,13 +72,6 @@ def test_help_takes_less_than_half_a_second():
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     assert any(seconds() < 0.5 for _ in range(3))
-
-
-def test_python_m_auxlearn_is_the_same_program():
-    run = subprocess.run(
-        [sys.executable, "-m", "auxlearn", "--version"], capture_output=True, text=True, check=True
-    )
-    assert run.stdout == f"auxlearn {__version__}\n"
 
 
 def test_every_command_is_listed_and_has_help():
@@ -147,8 +140,8 @@ def test_a_stopped_command_exits_with_130(failing, problem):
 @pytest.mark.parametrize(
     "problem",
     [
-        *(RuntimeError("a bug"), KeyError("a bug"), RecursionError("a bug"), OSError("a bug")),
-        *(BaseException("a bug"), GeneratorExit("a bug")),
+        kind("a bug")
+        for kind in (RuntimeError, KeyError, RecursionError, OSError, BaseException, GeneratorExit)
     ],
 )
 def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
@@ -300,14 +293,14 @@ def test_warnings_of_libraries_are_hidden(monkeypatch):
     assert before == (logger.level, logger.propagate, logger.handlers, logging.root.handlers)
 
 
-def test_main_runs_the_group(monkeypatch, capsys):
-    from auxlearn.cli import main
-
+def test_main_runs_the_group_and_python_m_auxlearn_is_the_same_program(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["auxlearn", "--version"])
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 0
-    assert capsys.readouterr().out == f"auxlearn {__version__}\n"
+    command = [sys.executable, "-m", "auxlearn", "--version"]
+    module = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert capsys.readouterr().out == module.stdout == f"auxlearn {__version__}\n"
     assert isinstance(cli, click.Group)
 
 

@@ -44,14 +44,12 @@ EXAMPLES = [(name, example) for name, command in commands().items() for example 
 def workspace(tmp_path_factory, one_layer) -> Path:
     folder = tmp_path_factory.mktemp("workspace")
     (folder / "encoder").symlink_to(one_layer)
-    for name in ("reviews", "other_reviews", "columns"):
-        write_dataset(folder / "data" / name)
-    for path in (folder / "data" / "columns").iterdir():
-        path.write_text(path.read_text().replace('"text"', '"body"'))
-    write_dataset(folder / "data" / "renamed")
-    for path in (folder / "data" / "renamed").iterdir():
-        text = path.read_text().replace('"method"', '"approach"').replace('"result"', '"finding"')
-        path.write_text(text)
+    labels = {"method": "approach", "result": "finding"}
+    changes = {"reviews": {}, "other_reviews": {}, "columns": {"text": "body"}, "renamed": labels}
+    for name, names in changes.items():
+        for path in write_dataset(folder / "data" / name).iterdir():
+            for old, new in names.items():
+                path.write_text(path.read_text().replace(f'"{old}"', f'"{new}"'))
     (folder / "texts.txt").write_text("\n".join(helpers.LINES))
     (folder / "new.csv").write_text("\n".join(["id,body", *(f"{n},x" for n in range(3))]))
     shutil.copytree(EXAMPLE_FILES, folder / "examples")

@@ -22,12 +22,9 @@ def test_plug_ins_are_listed_with_their_options(what, registry):
         for option, field in cls.Options.model_fields.items():
             assert f"  --{name}-{option} ".replace("_", "-") in text
             assert " ".join((field.description or "").split()) in flat
-
-
-def test_defaults_are_listed():
-    text = call("list", "weightings").stdout
-    (line,) = [line for line in text.splitlines() if "--fixed-alpha" in line]
-    assert line.endswith("[default: 0.5]")
+    if what == "weightings":
+        (line,) = [line for line in text.splitlines() if "--fixed-alpha" in line]
+        assert line.endswith("[default: 0.5]")
 
 
 def test_plug_ins_of_a_file_are_listed(tmp_path):
@@ -50,11 +47,7 @@ def test_encoders_and_data_sets_are_listed_with_their_titles():
         ("datasets", dataset_names()),
     ):
         lines = call("list", what).stdout.splitlines()
-        assert [line.split("  ", 1)[0] for line in lines] == list(known)
-        assert [line.split("  ", 1)[1].strip() for line in lines] == list(known.values())
-
-
-def test_an_unknown_kind_is_one_line():
+        assert [tuple(line.split(None, 1)) for line in lines] == list(known.items())
     assert error("list", "models").startswith("invalid value for 'WHAT': 'models' is not one of")
 
 
@@ -70,9 +63,7 @@ def data(tmp_path):
 
 
 def test_data_check_prints_counts_and_warnings(data):
-    result = call("data", "check", data)
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
+    lines = call("data", "check", data).stdout.splitlines()
     cells = [line.split() for line in lines]
     assert lines[0].startswith("reviews, fingerprint ")
     for row in (
@@ -88,19 +79,16 @@ def test_data_check_prints_counts_and_warnings(data):
     assert "- texts with more than one label: 1" in lines
 
 
-def test_data_check_finds_no_problems_in_clean_data(data):
-    write_split(data / "train.tsv", [("good", "yes"), ("bad", "no")])
-    write_split(data / "test.tsv", [("old", "yes"), ("red", "no")])
-    assert call("data", "check", data).stdout.endswith("\n- no problems found\n")
-
-
-def test_data_check_prints_json(data):
+def test_data_check_prints_json_and_finds_no_problems_in_clean_data(data):
     report = json.loads(call("data", "check", data, "--json").stdout)
     assert report["name"] == "reviews"
     assert report["splits"]["test"]["in_train_exact"] == 1
     assert report["splits"]["train"]["labels"] == {"no": 3, "yes": 2}
     assert report["contradictions"] == 1
     assert len(report["fingerprint"]) == 16
+    write_split(data / "train.tsv", [("good", "yes"), ("bad", "no")])
+    write_split(data / "test.tsv", [("old", "yes"), ("red", "no")])
+    assert call("data", "check", data).stdout.endswith("\n- no problems found\n")
 
 
 def test_data_check_accepts_other_columns(data):

@@ -6,8 +6,10 @@ import json
 import pytest
 from matplotlib.image import imread
 
+from auxlearn.commands.masks import _grid
 from auxlearn.core.config import RunConfig
 from auxlearn.core.files import write_text
+from auxlearn.mask_analysis.statistics import Group
 from tests import helpers
 from tests.cli.helpers import call, error
 from tests.sweeps.conftest import write_dataset
@@ -28,9 +30,7 @@ def report(place):
     folder, common = place
     tasks = ["--aux", "l3mask", "--aux", "random_mlm", "--aux", "mask_tuning", "--aux", "simcse"]
     options = ["--score", "surprisal", "--texts", 2, "--output", folder / "found", "--json"]
-    result = call("masks", *common, *tasks, *options)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout), folder / "found"
+    return json.loads(call("masks", *common, *tasks, *options).stdout), folder / "found"
 
 
 def test_three_tasks_side_by_side(report):
@@ -63,11 +63,8 @@ def test_files_beside_each_other(report):
     lines = list(csv.DictReader((folder / "groups.csv").read_text().splitlines()))
     tokens = [line for line in lines if line["grouped_by"] == "token"]
     assert sum(int(line["tokens"]) for line in tokens) == 3 * found["tokens"]
-    weighted = sum(
-        int(line["tokens"]) * float(line["probability"])
-        for line in tokens
-        if line["task"] == "l3mask"
-    )
+    own = [line for line in tokens if line["task"] == "l3mask"]
+    weighted = sum(int(line["tokens"]) * float(line["probability"]) for line in own)
     assert weighted / found["tokens"] == pytest.approx(0.15)
     assert imread(folder / "heat_map.png").shape[1] == 1080
     assert "<svg" in (folder / "heat_map.svg").read_text()
@@ -83,21 +80,18 @@ def test_the_tasks_of_a_run_and_some_of_its_texts(place, encoder_folder):
         device="cpu",
     ).resolved()
     write_text(folder / "run" / "config.yaml", config.to_yaml())
-    result = call("masks", folder / "run", "--examples", 5, "--texts", 1)
-    assert result.exit_code == 0, result.output
-    assert ": 5 texts, " in result.stdout
-    assert "mean probability 0.300" in result.stdout
-    assert result.stdout.count(" l3mask: ") == 1
-    assert "by frequency of the token in the texts" in result.stdout
+    shown = call("masks", folder / "run", "--examples", 5, "--texts", 1).stdout
+    assert ": 5 texts, " in shown
+    assert "mean probability 0.300" in shown
+    assert shown.count(" l3mask: ") == 1
+    assert "by frequency of the token in the texts" in shown
 
 
 def test_texts_of_users_are_shown_harmlessly(place, tmp_path):
     _, common = place
-    data = tmp_path / "data"
     texts = ["$x^2$ [bold]red[/bold] \\x1b[31m <b> 日本", "a _{b} $", "the parser is fast"]
-    rows = [json.dumps({"text": text, "label": str(n % 2)}) for n, text in enumerate(texts * 4)]
-    for name in ("train", "dev", "test"):
-        write_text(data / f"{name}.jsonl", "\n".join(rows) + "\n")
+    rows = [{"text": text, "label": str(n % 2)} for n, text in enumerate(texts * 4)]
+    data = helpers.write_splits(tmp_path / "data", train=rows, dev=rows, test=rows)
     settings = ["--dataset", data, *common[2:], "--aux", "random_mlm"]
     result = call("masks", *settings, "--output", tmp_path / "found")
     assert result.exit_code == 0, result.output
@@ -149,9 +143,6 @@ class EvenOnly(MaskedLanguageModelling):
 
 
 def test_tasks_of_one_mean_share_the_column_of_random_masking():
-    from auxlearn.commands.masks import _grid
-    from auxlearn.mask_analysis.statistics import Group
-
     def heads(**random):
         rates = dict.fromkeys(random, 0.2)
         return _grid("group", [Group("a", "", 10, rates, random)], 5)[0]

@@ -14,6 +14,7 @@ from transformers import pipeline
 
 import auxlearn
 from auxlearn.cli import cli
+from auxlearn.data import ood
 from auxlearn.data.load import find_card
 from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.record import RunResults
@@ -40,10 +41,8 @@ def finished(tmp_path_factory, encoder_folder):
 def by_pipeline(run, inputs) -> np.ndarray:
     """Probabilities of "no" and "yes" as transformers gives them."""
     classify = pipeline("text-classification", str(run / "model"), top_k=None, device="cpu")
-    found = classify(inputs, truncation=True)
-    return np.array(
-        [[{s["label"]: s["score"] for s in one}[n] for n in ("no", "yes")] for one in found]
-    )
+    found = [{s["label"]: s["score"] for s in one} for one in classify(inputs, truncation=True)]
+    return np.array([[one["no"], one["yes"]] for one in found])
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
@@ -76,13 +75,11 @@ def test_without_texts_and_standard_input_none_are_predicted(finished, monkeypat
 
 
 def test_the_model_of_other_labels_is_not_that_of_the_run(finished, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(finished(), run)
+    run = shutil.copytree(finished(), tmp_path / "run")
     config = run / "model" / "config.json"
     config.write_text(config.read_text().replace('"yes"', '"maybe"'))
-    assert "is not the model of this run: it has the labels no, maybe, the run no, yes" in error(
-        "predict", run, "a text"
-    )
+    said = "is not the model of this run: it has the labels no, maybe, the run no, yes"
+    assert said in error("predict", run, "a text")
 
 
 def test_probabilities_of_pairs_are_those_of_the_pipeline(finished):
@@ -90,29 +87,21 @@ def test_probabilities_of_pairs_are_those_of_the_pipeline(finished):
     found = Classifier.of_run(finished()).probabilities(*zip(*pairs, strict=True))
     inputs = [{"text": text, "text_pair": pair} for text, pair in pairs]
     np.testing.assert_allclose(found, by_pipeline(finished(), inputs), atol=1e-6, rtol=0)
-
-
-def test_no_texts_have_no_probabilities(finished):
     assert Classifier.of_run(finished()).probabilities([]).shape == (0, 2)
 
 
-def test_predict_prints_label_probability_and_text(finished):
-    result = call("predict", finished(), *TEXTS)
-    assert result.exit_code == 0
+def test_predict_prints_label_probability_and_text_or_all_probabilities_as_json(finished):
     expected = Classifier.of_run(finished()).probabilities(TEXTS)
-    for line, text, row in zip(result.stdout.splitlines(), TEXTS, expected, strict=True):
+    lines, documents = (
+        call("predict", finished(), *TEXTS, *options).stdout.splitlines()
+        for options in ([], ["--json"])
+    )
+    for line, document, text, row in zip(lines, documents, TEXTS, expected, strict=True):
         label = ("no", "yes")[row.argmax()]
         assert line == f"{label}\t{row.max():.4f}\t{text}"
-
-
-def test_predict_gives_all_probabilities_as_json(finished):
-    lines = call("predict", finished(), *TEXTS, "--json").stdout.splitlines()
-    records = [json.loads(line) for line in lines]
-    expected = Classifier.of_run(finished()).probabilities(TEXTS)
-    assert [record["text"] for record in records] == TEXTS
-    for record, row in zip(records, expected, strict=True):
+        record = json.loads(document)
+        assert (record["text"], record["label"]) == (text, label)
         assert record["probabilities"] == {"no": row[0], "yes": row[1]}
-        assert record["label"] == ("no", "yes")[row.argmax()]
 
 
 def test_predict_reads_arguments_files_and_standard_input_alike(finished, tmp_path):
@@ -120,12 +109,10 @@ def test_predict_reads_arguments_files_and_standard_input_alike(finished, tmp_pa
     expected = call("predict", run, *TEXTS).stdout
     plain = "\n\n".join(TEXTS) + "\n"
     rows = "".join(json.dumps({"text": text, "label": 3}) + "\n" for text in TEXTS)
-    (tmp_path / "texts.txt").write_text(plain)
-    (tmp_path / "texts.jsonl").write_text(rows)
-    assert call("predict", run, "--file", tmp_path / "texts.txt").stdout == expected
-    assert call("predict", run, "--file", tmp_path / "texts.jsonl").stdout == expected
-    assert call("predict", run, typed=plain).stdout == expected
-    assert call("predict", run, typed=rows).stdout == expected
+    for suffix, content in (("txt", plain), ("jsonl", rows)):
+        (tmp_path / f"texts.{suffix}").write_text(content)
+        assert call("predict", run, "--file", tmp_path / f"texts.{suffix}").stdout == expected
+        assert call("predict", run, typed=content).stdout == expected
     (tmp_path / "odd.csv").write_text("body\nhello\n")
     assert call("predict", run, "--file", tmp_path / "odd.csv", "--text-column", "body").stdout
 
@@ -181,49 +168,35 @@ def test_evaluate_prints_a_table(finished, data):
 def test_evaluate_needs_no_train_split(finished, data):
     (data / "train.tsv").unlink()
     result = call("evaluate", finished(), "--dataset", data)
-    assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].startswith("data has no train split")
     assert "unseen" not in result.stdout
 
 
-def test_evaluate_accepts_other_columns(finished, data):
+def test_evaluate_accepts_other_columns_and_uses_those_of_the_run_by_default(
+    finished, data, tmp_path, encoder_folder
+):
     plain = call("evaluate", finished(), "--dataset", data, "--json").stdout
     for split in data.iterdir():
         split.write_text(split.read_text().replace("text\tlabel", "body\tclass"))
     columns = ["--text-column", "body", "--label-column", "class"]
     assert call("evaluate", finished(), "--dataset", data, "--json", *columns).stdout == plain
     assert "has no text column 'text'" in error("evaluate", finished(), "--dataset", data)
-
-
-def test_evaluate_uses_the_columns_of_the_run_by_default(data, tmp_path, encoder_folder):
-    run = write_run(tmp_path / "run", encoder_folder("bert"), text_column="body")
-    for split in data.iterdir():
-        split.write_text(split.read_text().replace("text\tlabel", "body\tlabel"))
+    own = {"text_column": "body", "label_column": "class"}
+    run = write_run(tmp_path / "run", encoder_folder("bert"), **own)
     assert call("evaluate", run, "--dataset", data).exit_code == 0
 
 
 def test_evaluate_maps_labels_by_the_card_of_the_training_data(
     tmp_path, encoder_folder, monkeypatch
 ):
-    from auxlearn.data import ood
-
     run = write_run(tmp_path / "run", encoder_folder("bert"))
-    trained = RunResults.load(run).dataset.name
-    cards = {
-        trained: find_card("mnli").model_copy(update={"ood": {"other": {"no": "x", "yes": "y"}}}),
-        "other": find_card("hans"),
-    }
-    monkeypatch.setattr(ood, "_card", cards.get)
-    labels = [
-        {"no": "x", "yes": "y"}[name] for name in auxlearn.predict(run, TEXTS).predicted_label
-    ]
-    rows = [
-        (text, label, str(n % 2)) for n, (text, label) in enumerate(zip(TEXTS, labels, strict=True))
-    ]
+    trained, names = RunResults.load(run).dataset.name, {"no": "x", "yes": "y"}
+    card = find_card("mnli").model_copy(update={"ood": {"other": names}})
+    monkeypatch.setattr(ood, "_card", {trained: card, "other": find_card("hans")}.get)
+    labels = [names[name] for name in auxlearn.predict(run, TEXTS).predicted_label]
     folder = tmp_path / "other"
-    folder.mkdir()
-    lines = ["text\tlabel\theuristic", *("\t".join(row) for row in rows)]
-    (folder / "test.tsv").write_text("\n".join(lines) + "\n")
+    rows = list(zip(TEXTS, labels, "01010101", strict=True))
+    write_split(folder / "test.tsv", rows, "text\tlabel\theuristic")
     report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)["other"]
     assert report["all"]["accuracy"] == 1.0
     assert list(report["all"]["per_class"]) == sorted(set(labels))

@@ -11,6 +11,7 @@ import yaml
 from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import TASKS, register_task
 from auxlearn.core.run_settings import section_of
+from auxlearn.results.folder import default_output
 from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
 from tests.cli.helpers import call, error
@@ -60,32 +61,22 @@ def test_plug_ins_of_a_file_are_announced_before_they_run(trained, config_file, 
     plugin.write_text("import sys\nprint('it runs', file=sys.stderr)\n")
     path = config_file(plugins=[str(plugin)])
     said = call("train", "--config", path).stderr.splitlines()
-    assert said[:2] == [
-        f"running the Python file {plugin}, which {path} names as a plug-in",
-        "it runs",
-    ]
+    announced = f"running the Python file {plugin}, which {path} names as a plug-in"
+    assert said[:2] == [announced, "it runs"]
     assert "running the Python file" not in call("train", "--plugin", plugin).stderr
 
 
 def test_plug_ins_of_a_sweep_are_announced(tmp_path):
     path = tmp_path / "sweep.yaml"
-    names = {"base": "a.py", "case": "b.py", "group": "c.py"}
     path.write_text(
-        yaml.safe_dump(
-            {
-                "name": "s",
-                "base": {"plugins": [names["base"]]},
-                "cases": [{"name": "x", "plugins": [names["case"]]}],
-                "grid": {"method": {"m": {"plugins": [names["group"]]}}},
-            }
-        )
+        "{name: s, base: {plugins: [a.py]}, cases: [{name: x, plugins: [b.py]}], "
+        "grid: {method: {m: {plugins: [c.py]}}}}"
     )
     result = call("sweep", path, "--output", tmp_path / "out")
     assert result.exit_code == 2
-    said = result.stderr.splitlines()[:3]
-    assert said == [
+    assert result.stderr.splitlines()[:3] == [
         f"running the Python file {name}, which {path} names as a plug-in"
-        for name in names.values()
+        for name in ("a.py", "b.py", "c.py")
     ]
 
 
@@ -312,8 +303,6 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(
 
 
 def test_the_default_run_folder_is_printed(trained):
-    from auxlearn.results.folder import default_output
-
     result = call("train", "--seed", "4")
     assert f"run folder: {default_output(trained[0])}\n" in result.stdout
 

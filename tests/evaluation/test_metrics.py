@@ -99,9 +99,8 @@ def test_a_set_without_unseen_examples():
 def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     texts = tokenized(tiny_bert, LINES)
     found = np.full((len(LINES), 3), np.nan)
-    for rows, block in output_blocks(
-        CLASSIFICATION, tiny_bert.classify, texts, (), None, batch_size=batch_size
-    ):
+    given = (CLASSIFICATION, tiny_bert.classify, texts, (), None)
+    for rows, block in output_blocks(*given, batch_size=batch_size):
         assert block.dtype == np.float64
         found[rows] = block
     for row in range(len(LINES)):
@@ -111,12 +110,9 @@ def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     assert found.std(0).min() > 0.01
 
 
-def test_labels_are_matched_by_name():
+def test_labels_are_matched_by_name_and_none_are_an_error():
     split = Split("test", ("x", "y", "z"), (0, 1, 1), ("c", "a"))
     assert true_labels(split, set_of([0])) == [2, 0, 0]
-
-
-def test_a_split_without_labels_is_an_error():
     with pytest.raises(DataError, match="'test' has no labels to evaluate against"):
         true_labels(Split("test", ("x",), None, ()), set_of([0]))
 
@@ -138,9 +134,7 @@ def test_many_labels_have_a_sparse_confusion_matrix():
     part = score_predictions(truth, predicted, names, None, False)
     assert (part.per_class, part.confusion) == ({}, {})
     assert (part.accuracy, part.macro_f1) == (scores.accuracy, scores.macro_f1)
-
-
-def test_dense_and_sparse_confusion_matrices_count_alike():
+    # A dense matrix counts alike.
     few = score_predictions([0, 0, 2], np.array([0, 1, 1]), NAMES)
     assert few.class_counts() == ({0: 2, 2: 1}, {0: 1, 1: 2})
 

@@ -28,13 +28,10 @@ def predictions(ood, probabilities, split=None):
     return predictions_of([(np.arange(4), probabilities)], ood, split or ood.split)
 
 
-def test_probabilities_are_summed_before_the_decision():
+def test_probabilities_are_summed_before_the_decision_or_the_most_likely_class_is_taken():
     probabilities, predicted = map_predictions(PROBABILITIES, MAP, "sum")
     np.testing.assert_allclose(probabilities, [[0.6, 0.4], [0.4, 0.6], [0.2, 0.8], [0.1, 0.9]])
     assert predicted.tolist() == [0, 1, 1, 1]
-
-
-def test_argmax_takes_the_most_likely_class_of_the_model():
     _, predicted = map_predictions(PROBABILITIES, MAP, "argmax")
     assert predicted.tolist() == [0, 0, 1, 1]
 
@@ -76,11 +73,15 @@ def test_a_pair_is_right_if_both_examples_are():
     assert found.pair_accuracy == 0.25
 
 
-def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
+def paired():
     partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
     mapped = predictions(hans(), PROBABILITIES)
     others = predictions(hans(), PROBABILITIES, partner)
-    found = evaluate(hans(partner=partner), mapped, others, [False] * 4, 0)
+    return evaluate(hans(partner=partner), mapped, others, [False] * 4, 0)
+
+
+def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
+    found = paired()
     values = Evaluations({"hans": found}).to_dict()["hans"]
     assert TypeAdapter(Evaluation).validate_python(values) == found
     for key in ("subsets", "partner", "pair_accuracy"):
@@ -90,11 +91,8 @@ def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
 
 
 def test_the_table_has_pairs_and_subsets():
-    partner = Split("orig", ("e", "f", "g", "h"), (1, 0, 0, 0), HANS)
-    mapped = predictions(hans(), PROBABILITIES)
-    others = predictions(hans(), PROBABILITIES, partner)
-    found = evaluate(hans(partner=partner), mapped, others, [False] * 4, 0)
-    plain = evaluate(hans(), mapped, None, [False] * 4, 0)
+    found = paired()
+    plain = evaluate(hans(), predictions(hans(), PROBABILITIES), None, [False] * 4, 0)
     grid = metrics_grid({"test": plain, "hans": found})
     heads, rows = grid.titles, grid.texts
     assert "pair accuracy" in heads

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from tests.hardening.case import Case, Place, cases
 from tests.hardening.inputs import (
     CHECK,
     GOOD,
     MANY,
+    Case,
     Make,
+    Place,
+    cases,
     folder,
     of_encoder,
     parquet,

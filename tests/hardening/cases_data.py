@@ -6,11 +6,13 @@ import json
 from functools import partial
 from typing import Any
 
-from tests.hardening.case import Case, Place, cases
 from tests.hardening.inputs import (
     CHECK,
     GOOD,
+    Case,
+    Place,
     beside_good_train as beside,
+    cases,
     csv_of,
     folder,
     link,

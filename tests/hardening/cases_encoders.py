@@ -8,9 +8,10 @@ import struct
 from functools import partial
 from typing import Any
 
-from tests.hardening.case import Case, cases
 from tests.hardening.inputs import (
     MANY,
+    Case,
+    cases,
     changed,
     filled,
     folder,

@@ -9,48 +9,38 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from auxlearn import RunConfig, train
 from auxlearn.core.files import write_checked_json
 from tests import helpers
-from tests.hardening.case import Case, Place, cases
-
-_BASE: list[Path] = []
+from tests.hardening.inputs import Case, Place, cases
 
 
-def base(place: Place) -> Path:
+@cache
+def base(encoder_folder: Callable[[str], Path]) -> Path:
     """Return a folder with data, an encoder, a finished run and an unfinished one; made once."""
-    if not _BASE:
-        from auxlearn import RunConfig
-        from auxlearn.training.run import train
-
-        folder = Path(tempfile.mkdtemp(prefix="auxlearn-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        rows = helpers.rows()
-        helpers.write_splits(folder / "data", train=rows[:16], dev=rows[16:20], test=rows[20:])
-        shutil.copytree(place.encoder_folder("bert"), folder / "encoder")
-        settings: dict[str, Any] = {"dataset": folder / "data", "encoder": folder / "encoder"}
-        settings |= {"aux": ["mask_tuning"], "epochs": 1, "batch_size": 4, "eval_steps": 1}
-        settings |= {"patience": 0, "max_length": 16, "device": "cpu"}
-        train(RunConfig(**settings, output=folder / "finished"))
-        with pytest.MonkeyPatch.context() as patch:
-            helpers.stop_before_step(patch, 2)
-            with pytest.raises(SystemExit):
-                train(RunConfig(**settings, output=folder / "unfinished"))
-        (folder / "finished" / "config.yaml").rename(folder / "config.yaml")
-        shutil.copy(folder / "config.yaml", folder / "finished" / "config.yaml")
-        _BASE.append(folder)
-    return _BASE[0]
+    folder = Path(tempfile.mkdtemp(prefix="auxlearn-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    rows = helpers.rows()
+    helpers.write_splits(folder / "data", train=rows[:16], dev=rows[16:20], test=rows[20:])
+    shutil.copytree(encoder_folder("bert"), folder / "encoder")
+    settings: dict[str, Any] = {"dataset": folder / "data", "encoder": folder / "encoder"}
+    settings |= {"aux": ["mask_tuning"], "epochs": 1, "batch_size": 4, "eval_steps": 1}
+    settings |= {"patience": 0, "max_length": 16, "device": "cpu"}
+    train(RunConfig(**settings, output=folder / "finished"))
+    helpers.kill_before_step(2, RunConfig(**settings, output=folder / "unfinished"))
+    shutil.copy(folder / "finished" / "config.yaml", folder / "config.yaml")
+    return folder
 
 
 def copy(place: Place, which: str) -> Path:
     """Copy a run, and the configuration of both runs beside it."""
-    shutil.copy(base(place) / "config.yaml", place.path / "config.yaml")
-    return Path(shutil.copytree(base(place) / which, place.path / "run"))
+    made = base(place.encoder_folder)
+    shutil.copy(made / "config.yaml", place.path / "config.yaml")
+    return Path(shutil.copytree(made / which, place.path / "run"))
 
 
 def flip(path: Path) -> None:
@@ -289,7 +279,8 @@ CASES += [
 
 def output(make: Callable[[Place], object]) -> Callable[[Place], object]:
     def both(place: Place) -> None:
-        shutil.copy(base(place) / "config.yaml", place.path / "settings.yaml")
+        made = base(place.encoder_folder)
+        shutil.copy(made / "config.yaml", place.path / "settings.yaml")
         place.write("texts.txt", "\n".join(helpers.LINES))
         make(place)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.hardening.case import Case, cases
 from tests.hardening.inputs import (
     BOMB,
     SWEEP,
+    Case,
     Make,
+    cases,
     config,
     folder,
     of_encoder,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from auxlearn.cli import cli
 from tests import helpers
 from tests.cli.helpers import write_run, write_split
-from tests.hardening.case import Case, Place
+from tests.hardening.inputs import Case, Place
 
 #: Characters of standard output and standard error together, at most.
 MOST_CHARACTERS = 1000
@@ -28,17 +29,14 @@ CASES: list[Case] = [
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory, encoder_folder):
     """Return the folder of a finished run, made when it is first asked for."""
-    made = []
 
+    @cache
     def run() -> Path:
-        if not made:
-            folder = tmp_path_factory.mktemp("finished")
-            rows = [("a good parser", "yes"), ("a bad tagger", "no")]
-            for split in ("train", "dev", "test"):
-                write_split(folder / "reviews" / f"{split}.tsv", rows)
-            run = write_run(folder / "run", encoder_folder("bert"), dataset=str(folder / "reviews"))
-            made.append(run)
-        return made[0]
+        folder = tmp_path_factory.mktemp("finished")
+        rows = [("a good parser", "yes"), ("a bad tagger", "no")]
+        for split in ("train", "dev", "test"):
+            write_split(folder / "reviews" / f"{split}.tsv", rows)
+        return write_run(folder / "run", encoder_folder("bert"), dataset=str(folder / "reviews"))
 
     return run
 
@@ -47,16 +45,9 @@ def content_of(folder: Path) -> dict[str, str]:
     """Return a digest of everything in a folder by relative path."""
     found = {}
     for path in folder.rglob("*"):
-        kind = "link" if path.is_symlink() else "file" if path.is_file() else "other"
-        try:
-            large = kind == "file" and path.stat().st_size > 50_000_000
-            digest = (
-                hashlib.sha256(path.read_bytes()).hexdigest()
-                if kind == "file" and not large
-                else kind
-            )
-        except OSError:
-            digest = "unreadable"
+        digest = "link" if path.is_symlink() else "file" if path.is_file() else "other"
+        if digest == "file" and path.stat().st_size <= 50_000_000:
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
         found[str(path.relative_to(folder))] = digest
     return found
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from auxlearn.core.files import write_text
 from tests.cli.helpers import call, error
 from tests.hardening.inputs import GOOD
 
@@ -16,27 +17,16 @@ def deny(monkeypatch):
     """Let every attempt to open a file of some name, or to list a folder of that name, fail."""
 
     def of(name: str) -> None:
-        real_open, real_path_open, real_iterdir = os.open, Path.open, Path.iterdir
+        def refusing(real):
+            def call(path, *arguments, **more):
+                if Path(path).name == name:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return real(path, *arguments, **more)
 
-        def refuse(path):
-            if Path(path).name == name:
-                raise PermissionError(13, "Permission denied", str(path))
+            return call
 
-        def opened(path, *arguments, **more):
-            refuse(path)
-            return real_open(path, *arguments, **more)
-
-        def path_opened(path, *arguments, **more):
-            refuse(path)
-            return real_path_open(path, *arguments, **more)
-
-        def listed(path):
-            refuse(path)
-            return real_iterdir(path)
-
-        monkeypatch.setattr(os, "open", opened)
-        monkeypatch.setattr(Path, "open", path_opened)
-        monkeypatch.setattr(Path, "iterdir", listed)
+        for owner, function in ((os, "open"), (Path, "open"), (Path, "iterdir")):
+            monkeypatch.setattr(owner, function, refusing(getattr(owner, function)))
 
     return of
 
@@ -58,14 +48,12 @@ def deny(monkeypatch):
 )
 def test_what_may_not_be_read_is_named(denied, arguments, deny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("d").mkdir()
-    Path("d/train.jsonl").write_text(GOOD * 2 + GOOD.replace("day", "night"))
-    Path("c.yaml").write_text("name: x")
-    Path("texts.txt").write_text("a text\n")
-    Path("p.py").write_text("# registers nothing\n")
-    Path("encoder").mkdir()
+    contents = {"c.yaml": "name: x", "texts.txt": "a text\n", "p.py": "# registers nothing\n"}
+    contents["d/train.jsonl"] = GOOD * 2 + GOOD.replace("day", "night")
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        Path("encoder", name).write_text("{}")
+        contents[f"encoder/{name}"] = "{}"
+    for name, content in contents.items():
+        write_text(Path(name), content)
     deny(denied)
     line = error(*arguments)
     assert denied in line

@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from pyarrow import parquet
 
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import UserError, is_blank
@@ -53,12 +57,16 @@ VALUES = st.recursive(
 COLUMNS = st.sampled_from(["text", "text_pair", "label", "id"]) | st.text(max_size=5)
 
 
-def refused_well(error: Exception) -> None:
-    """Check that an error is a few lines that can be shown."""
-    message = re.sub(r"/\S+/", "", str(error))  # the folder, which can be of any length
-    assert 0 < len(message) <= LONGEST, message
-    assert message.count("\n") < MOST_LINES
-    message.encode()
+@contextmanager
+def refused_well(kind: type[Exception] = UserError) -> Iterator[None]:
+    """Allow an error that is a few lines which can be shown."""
+    try:
+        yield
+    except kind as error:
+        message = re.sub(r"/\S+/", "", str(error))  # the folder, which can be of any length
+        assert 0 < len(message) <= LONGEST, message
+        assert message.count("\n") < MOST_LINES
+        message.encode()
 
 
 def read(path: Path, suffix: str, content: bytes) -> TextDataset | None:
@@ -66,10 +74,10 @@ def read(path: Path, suffix: str, content: bytes) -> TextDataset | None:
     for old in path.iterdir():
         old.unlink()
     (path / f"train{suffix}").write_bytes(content)
-    try:
+    dataset = None
+    with refused_well():
         dataset = read_folder(path)
-    except UserError as error:
-        refused_well(error)
+    if dataset is None:
         return None
     train = dataset.splits["train"]
     assert len(train.label_names) >= 2
@@ -138,9 +146,6 @@ def test_parquet(tmp_path, content, edits, good_parquet):
 
 @pytest.fixture(scope="module")
 def good_parquet(tmp_path_factory):
-    import pyarrow
-    from pyarrow import parquet
-
     path = tmp_path_factory.mktemp("parquet") / "train.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(GOOD_ROWS), path)
     return path.read_bytes()
@@ -150,11 +155,8 @@ def good_parquet(tmp_path_factory):
 @given(content=st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_corpora(tmp_path, content):
     (tmp_path / "corpus.txt").write_bytes(content)
-    try:
+    with refused_well():
         split = read_corpus(tmp_path / "corpus.txt")
-    except UserError as error:
-        refused_well(error)
-    else:
         assert split.texts
         assert not any(is_blank(text) for text in split.texts)
 
@@ -174,10 +176,8 @@ SETTINGS = st.dictionaries(
 @fuzz
 @given(text=YAML)
 def test_yaml(text):
-    try:
+    with refused_well(ValueError):
         parse_yaml(text)
-    except ValueError as error:
-        refused_well(error)
 
 
 @fuzz
@@ -187,12 +187,8 @@ def test_yaml(text):
 )
 def test_configurations(tmp_path, content):
     (tmp_path / "c.yaml").write_bytes(content)
-    try:
-        config = load_config(tmp_path / "c.yaml")
-    except UserError as error:
-        refused_well(error)
-    else:
-        assert isinstance(config, RunConfig)
+    with refused_well():
+        assert isinstance(load_config(tmp_path / "c.yaml"), RunConfig)
 
 
 SWEEPS = st.fixed_dictionaries(
@@ -215,10 +211,8 @@ SWEEPS = st.fixed_dictionaries(
 @given(values=SWEEPS)
 def test_sweep_files(tmp_path, values):
     (tmp_path / "s.yaml").write_text(json.dumps(values))
-    try:
+    with refused_well():
         expand_cells(read_sweep(tmp_path / "s.yaml"))
-    except UserError as error:
-        refused_well(error)
 
 
 CARDS = st.dictionaries(st.sampled_from([*DatasetCard.model_fields, "x"]), VALUES)
@@ -228,10 +222,8 @@ CARDS = st.dictionaries(st.sampled_from([*DatasetCard.model_fields, "x"]), VALUE
 @given(values=CARDS)
 def test_cards(tmp_path, values):
     (tmp_path / "c.yaml").write_text(json.dumps(values))
-    try:
+    with refused_well():
         read_card(tmp_path / "c.yaml")
-    except UserError as error:
-        refused_well(error)
 
 
 @fuzz
@@ -245,7 +237,5 @@ def test_results(tmp_path, key, value, edits):
     path = tmp_path / "results.json"
     values = {**json.loads(path.read_text()), key: value}
     path.write_bytes(spoil(json.dumps(values).encode(), edits))
-    try:
+    with refused_well():
         RunResults.load(tmp_path)
-    except UserError as error:
-        refused_well(error)

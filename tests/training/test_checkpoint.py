@@ -6,13 +6,8 @@ from safetensors.torch import load_file
 
 from auxlearn.core import files
 from auxlearn.core.errors import RunError
-from auxlearn.training.checkpoint import (
-    CheckpointFolder,
-    TrainingState,
-    load_optimizer_tensors,
-    optimizer_tensors,
-    write_tensors,
-)
+from auxlearn.training import checkpoint
+from auxlearn.training.checkpoint import CheckpointFolder, TrainingState, write_tensors
 from tests.helpers import generator, one_line
 
 TENSORS = {
@@ -46,17 +41,10 @@ def test_a_checkpoint_is_loaded_as_it_was_saved(tmp_path):
     folder.save_best(1, TENSORS["encoder"])
     folder.save(state_at(4, best=1), TENSORS)
     found, tensors = folder.load()
-    assert found.step == 4
-    assert (found.best_step, found.best_value, found.evaluations_since_best) == (1, 0.5, 2)
-    assert found.seconds == 1.5
-    assert [(step, losses) for step, losses in found.pending_metrics] == [(4, {"primary": 0.25})]
+    assert found == state_at(4, best=1)
     same(tensors, TENSORS)
     same({"best": folder.load_best(1)}, {"best": TENSORS["encoder"]})
-
-
-def test_a_run_without_an_evaluation_yet(tmp_path):
-    folder = CheckpointFolder(tmp_path)
-    folder.save(TrainingState(step=1), TENSORS)
+    folder.save(TrainingState(step=1), TENSORS)  # without an evaluation yet
     found, _ = folder.load()
     assert found.best_value == float("-inf")
     assert found == TrainingState(step=1)
@@ -136,16 +124,16 @@ def test_a_resumed_optimizer_continues_as_if_never_interrupted(tmp_path, kind, s
             parameter.grad = torch.randn(parameter.shape, generator=generator(10 * number + index))
         optimizer.step()
 
+    path = tmp_path / "optimizer.safetensors"
     params = [torch.randn(*shape, generator=generator()) for shape in ((3, 2), (4,), (2,))]
     params = [parameter.requires_grad_() for parameter in params]
     optimizer = OPTIMIZERS[kind](params)
     for number in range(8):
         if number == stopped:
-            write_tensors(tmp_path / "optimizer.safetensors", optimizer_tensors(optimizer))
-            saved = load_file(tmp_path / "optimizer.safetensors")
+            write_tensors(path, checkpoint.optimizer_tensors(optimizer))
             resumed = [p.detach().clone().requires_grad_() for p in params]
             other = OPTIMIZERS[kind](resumed)
-            load_optimizer_tensors(other, saved)
+            checkpoint.load_optimizer_tensors(other, load_file(path))
         step(params, optimizer, number)
     for number in range(stopped, 8):
         step(resumed, other, number)

@@ -1,6 +1,7 @@
 """Which device and precision a run is given, and what it leaves alone."""
 
 from contextlib import nullcontext
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -66,18 +67,17 @@ def test_gpus_are_summed_by_nccl_and_the_rest_by_gloo(
     available, backend, cuda, torchrun, monkeypatch
 ):
     """Flags and JSON values are on the CPU, so that both are there beside GPUs."""
-    asked = []
-    monkeypatch.setattr(dist, "init_process_group", lambda name, timeout: asked.append(name))
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
-    monkeypatch.setattr(dist, "is_initialized", lambda: False)
-    monkeypatch.setattr(dist, "get_rank", lambda: 3)
-    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
-    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: None)
-    monkeypatch.setattr("atexit.register", lambda function: None)
+    begun = Mock()
+    monkeypatch.setattr(dist, "init_process_group", begun)
+    monkeypatch.setattr(dist, "destroy_process_group", Mock())
+    for name, value in (("is_initialized", False), ("get_rank", 3), ("get_world_size", 4)):
+        monkeypatch.setattr(dist, name, Mock(return_value=value))
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", Mock())
+    monkeypatch.setattr("atexit.register", Mock())
     cuda(available)
     with joined() as together:
         assert (together.number, together.count, together.leads) == (3, 4, False)
-    assert asked == [backend]
+    assert begun.call_args.args == (backend,)
 
 
 def test_a_card_without_bfloat16_is_refused_in_one_line(cuda):

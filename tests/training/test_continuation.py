@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -73,10 +74,8 @@ def test_a_cross_fitted_teacher_has_not_seen_the_labels(folder, tmp_path):
 
 
 def test_all_that_fits_is_taken(folder, one_layer, tmp_path, monkeypatch):
-    config = RunConfig(
-        **settings(folder, aux=AUX, init_from=folder / "first", output=tmp_path / "next", seed=5)
-    )
-    encoder, record, said = begin(monkeypatch, config)
+    given = settings(folder, aux=AUX, init_from=folder / "first", output=tmp_path / "next", seed=5)
+    encoder, record, said = begin(monkeypatch, RunConfig(**given))
     classifier, _ = load_classifier(folder / "first" / "model")
     for name, tensor in classifier.state_dict().items():
         assert torch.equal(encoder.classifier.state_dict()[name], tensor), name
@@ -102,10 +101,8 @@ def test_all_that_fits_is_taken(folder, one_layer, tmp_path, monkeypatch):
 @pytest.mark.parametrize("data", ["renamed", "more"])
 def test_other_labels_have_a_new_output_layer(folder, tmp_path, monkeypatch, data):
     """As many labels with other names would otherwise inherit rows that mean something else."""
-    config = RunConfig(
-        **settings(folder, data=data, init_from=folder / "first", output=tmp_path / "next")
-    )
-    encoder, record, said = begin(monkeypatch, config)
+    given = settings(folder, data=data, init_from=folder / "first", output=tmp_path / "next")
+    encoder, record, said = begin(monkeypatch, RunConfig(**given))
     assert "newly initialised: the labels of" in said
     assert "classification head" not in record["parts"]
     classifier, _ = load_classifier(folder / "first" / "model")
@@ -196,10 +193,8 @@ def test_heads_of_data_sets_go_to_the_same_sets(folder, one_layer, tmp_path, mon
         path = tmp_path / "a" / f"{split}.tsv"
         rows = [line.replace("\ty", "\tz") for line in path.read_text().splitlines()]
         path.write_text("\n".join(rows) + "\n")
-    config = RunConfig(
-        **settings(folder, aux=aux("b", "a"), init_from=first, output=tmp_path / "next")
-    )
-    encoder, record, _ = begin(monkeypatch, config.resolved())
+    given = settings(folder, aux=aux("b", "a"), init_from=first, output=tmp_path / "next")
+    encoder, record, _ = begin(monkeypatch, RunConfig(**given).resolved())
     taken = [part for part in record["parts"] if "supervised" in part]
     (own,) = [name for name in kept if name.startswith("set_b_")]
     assert taken == [f"head supervised/{own}"]
@@ -229,10 +224,7 @@ def test_no_run_of_the_chain_may_have_seen_what_is_tested(
         rewrite(source, dataset=str(folder / "renamed"), init_from=str(first))
     given = settings(folder, init_from=source, fold=fold, output=tmp_path / "next")
     config = RunConfig.model_validate({**given, "dataset": str(given["dataset"])}).resolved()
-    if message:
-        with pytest.raises(UserError, match=message):
-            check_source(config, tmp_path / "next")
-    else:
+    with pytest.raises(UserError, match=message) if message else nullcontext():
         check_source(config, tmp_path / "next")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from safetensors.torch import load_file
 
@@ -27,7 +25,8 @@ def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
     assert gated.weights == {"primary": 1.0, task: 0.0}
     assert any(warning.startswith(f"{task}: not applied; ") for warning in gated.warnings())
     assert gated.evaluations == alone.evaluations
-    (first, second) = (_tensors(tmp_path / name) for name in ("alone", "gated"))
+    model = "model/model.safetensors"
+    first, second = (load_file(tmp_path / name / model) for name in ("alone", "gated"))
     assert first.keys() <= second.keys()
     assert all(first[name].equal(second[name]) for name in first)
 
@@ -35,7 +34,7 @@ def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
     other = train(config(aux=[task], weights=applied, output=str(tmp_path / "open")))
     assert other.weights[task] > 0
     assert not any("not applied" in warning for warning in other.warnings())
-    third = _tensors(tmp_path / "open")
+    third = load_file(tmp_path / "open" / model)
     assert not all(first[name].equal(third[name]) for name in first)
 
 
@@ -60,12 +59,8 @@ def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
     assert steps == list(range(6))
     rows = helpers.read_lines(run / "metrics.jsonl")
     trained = {row["step"]: row for row in rows if row["kind"] == "train"}
-    assert {number: f"loss/{task}" in row for number, row in trained.items()} == {
-        4: True,
-        8: True,
-        10: False,
-        12: False,
-    }
+    computed = {number: f"loss/{task}" in row for number, row in trained.items()}
+    assert computed == {4: True, 8: True, 10: False, 12: False}
     assert all("loss/primary" in row for row in trained.values())
     assert report(run).exists()
 
@@ -82,7 +77,3 @@ def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
     assert steps == list(range(6))
     assert resumed.reproducible() == whole.reproducible()
     helpers.assert_same_files(run, tmp_path / "whole")
-
-
-def _tensors(run: Path):
-    return load_file(run / "model" / "model.safetensors")

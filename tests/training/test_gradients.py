@@ -11,11 +11,7 @@ from auxlearn.core.validation import Settings
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.random_mlm import RandomMLM
-from auxlearn.training.gradient_log import (
-    GradientLog,
-    compare_gradients,
-    keeping_state,
-)
+from auxlearn.training.gradient_log import GradientLog, compare_gradients, keeping_state
 from auxlearn.training.sums import add_gradient
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, context, kill_before_step, read_lines, tokenized
@@ -37,20 +33,10 @@ def harness(encoder_folder, tmp_path):
     return make
 
 
-def asked(harness, every=1):
-    texts = harness.texts
-    return GradientLog(every, ValidationObjective(texts, 6, "accuracy", 0))
-
-
 def flat(loss, parameters):
     """The gradient of a loss as one vector; the graph is kept."""
-    found = torch.autograd.grad(loss, parameters, allow_unused=True, retain_graph=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(p) if g is None else g).flatten().double()
-            for p, g in zip(parameters, found, strict=True)
-        ]
-    )
+    found = torch.autograd.grad(loss, parameters, retain_graph=True, materialize_grads=True)
+    return torch.cat([gradient.flatten().double() for gradient in found])
 
 
 def test_two_gradients_by_hand():
@@ -82,10 +68,11 @@ def test_what_is_recorded_is_what_autograd_gives(harness):
     step.begin(2)
     shared = list(encoder.body_parameters())
     losses = step.functional_losses(encoder, 0)
+    objective = ValidationObjective(made.texts, 6, "accuracy", 0)
     with encoder.evaluating():
-        validation = ValidationObjective(made.texts, 6, "accuracy", 0).loss(encoder, 2)
+        validation = objective.loss(encoder, 2)
     vectors = [flat(loss, shared) for loss in (*losses, validation)]
-    step.gradient_log = asked(made)
+    step.gradient_log = GradientLog(1, objective)
     step.begin(2)
     step.backward((0.5, 0.5))
     found = {key: float(value) for key, value in step.gradient_metrics.items()}

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -82,15 +83,9 @@ def finished(tmp_path_factory, encoder_folder):
 
 @pytest.fixture
 def nothing_computed(monkeypatch):
-    for name in (
-        "setup.load_initial_encoder",
-        "setup.Tokenization.tokenize_split",
-        "run.TrainingLoop",
-    ):
-
-        def fail(*_, name=name, **__):
-            raise AssertionError(f"{name} was called")
-
+    computed = ("setup.load_initial_encoder", "setup.Tokenization.tokenize_split")
+    for name in (*computed, "run.TrainingLoop"):
+        fail = Mock(side_effect=AssertionError(f"{name} was called"))
         monkeypatch.setattr(f"auxlearn.training.{name}", fail)
 
 
@@ -129,6 +124,7 @@ CHANGES = [
     ("words.txt", "the file {place}/words.txt that {place.name} reads (content) has"),
     ("words.py", "the plug-in file words.py (content) has"),
 ]
+OTHERWISE = ": choose another --output, or delete {} to train again"
 
 
 def change(path: Path) -> None:
@@ -162,11 +158,8 @@ def test_a_finished_run_is_refused_when_an_input_has_changed(
     place, config, results = finished
     with changed(place / name), pytest.raises(RunError) as caught:
         train(config)
-    run = place / "run"
-    assert str(caught.value) == (
-        f"{run} is finished, but {what.format(place=place)} changed since: choose another "
-        f"--output, or delete {run} to train again"
-    )
+    run, said = place / "run", f"{what.format(place=place)} changed since"
+    assert str(caught.value) == f"{run} is finished, but {said}{OTHERWISE.format(run)}"
     assert train(config) == results
 
 
@@ -193,10 +186,7 @@ def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
         ("other", ["the out-of-distribution set other is not there to compare"]),
         ("validation.jsonl", ["the validation file is not there to compare"]),
         ("encoder", ["the encoder is not there to compare"]),
-        (
-            "corpus.jsonl",
-            ["corpus.jsonl that random_mlm reads is not there to compare"],
-        ),
+        ("corpus.jsonl", ["corpus.jsonl that random_mlm reads is not there to compare"]),
     ],
 )
 def test_results_are_returned_with_a_note_where_an_input_is_missing(
@@ -254,11 +244,9 @@ def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
             continue  # another byte makes it unreadable, which is reported first
         with changed(tmp_path / name), pytest.raises(RunError) as caught:
             train(config)
-        assert str(caught.value) == (
-            f"the run in {tmp_path}/run cannot be resumed, as {what.format(place=tmp_path)} "
-            f"changed since it began: choose another --output, or delete {tmp_path}/run to train "
-            "again"
-        )
+        run, said = tmp_path / "run", f"{what.format(place=tmp_path)} changed since it began"
+        expected = f"the run in {run} cannot be resumed, as {said}{OTHERWISE.format(run)}"
+        assert str(caught.value) == expected
     resumed = train(config)
     uninterrupted = train(config.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
     assert resumed.evaluations == uninterrupted.evaluations
@@ -309,22 +297,17 @@ def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_c
     def ask(content: str, version: str):
         """As a new process would: nothing of the package is imported yet."""
         (package / "code.py").write_text(content)
-        (about / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: someones\nVersion: {version}\n"
-        )
+        metadata = f"Metadata-Version: 2.1\nName: someones\nVersion: {version}\n"
+        (about / "METADATA").write_text(metadata)
         for name in [name for name in sys.modules if name.partition(".")[0] == "someones"]:
             del sys.modules[name]
         importlib.invalidate_caches()
-        for known in ("_registered", "_code"):
-            others = {
-                name: kept for name, kept in getattr(TASKS, known).items() if name != "theirs"
-            }
-            monkeypatch.setattr(TASKS, known, others)
+        for known in (TASKS._registered, TASKS._code):
+            known.pop("theirs", None)
         return train(config)
 
-    config = write_inputs(tmp_path, encoder_folder("bert")).model_copy(
-        update={"plugins": (), "aux": (PluginChoice(name="theirs"),), "ood": (), "epochs": 1}
-    )
+    changes = {"plugins": (), "aux": (PluginChoice(name="theirs"),), "ood": (), "epochs": 1}
+    config = write_inputs(tmp_path, encoder_folder("bert")).model_copy(update=changes)
     results = ask(source, "1.0")
     assert ask(source, "1.0") == results
     with pytest.raises(RunError, match=r"but the task theirs \(module someones.code\) has changed"):
@@ -336,13 +319,10 @@ def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_c
 def test_another_process_may_finish_the_run_while_this_one_reads(finished, monkeypatch):
     """What is finished by the time the folder is claimed is not trained again."""
     _, config, results = finished
-    loaded = []
-    real = setup.load_initial_encoder
-    reading = lambda *given: loaded.append(1) or real(*given)  # noqa: E731
+    reading = Mock(side_effect=setup.load_initial_encoder)
     monkeypatch.setattr(setup, "load_initial_encoder", reading)
-    monkeypatch.setattr(
-        "auxlearn.results.folder.RunFolder.finished", property(lambda _: bool(loaded))
-    )
+    finished = property(lambda _: reading.called)
+    monkeypatch.setattr("auxlearn.results.folder.RunFolder.finished", finished)
     monkeypatch.setattr("auxlearn.training.run.TrainingLoop", None)
     assert train(config) == results
 

@@ -69,29 +69,24 @@ def test_a_head_that_knows_token_frequencies_alone_is_noticed(config, useless, m
     assert head == pytest.approx(tokens, abs=0.1)  # it has these very frequencies
 
 
-def test_nothing_is_said_where_no_task_uses_the_head(config, useless, monkeypatch):
+def test_nothing_is_said_where_neither_a_task_nor_perturbed_text_uses_the_head(
+    config, useless, monkeypatch
+):
     for aux in ([], ["simcse"]):
         assert not begin(config(encoder=str(useless), aux=aux), monkeypatch)
-
-
-def test_a_text_that_is_perturbed_by_the_head_is_a_use_of_it(config, useless, monkeypatch):
     settings = {"aux": [], "weights": "fixed", "perturbed_text": "add"}
     assert begin(config(encoder=str(useless), **settings), monkeypatch)
 
 
 def test_a_newly_initialised_head_is_called_so(config, encoder_folder, tmp_path, monkeypatch):
     bert = encoder_folder("bert")
-    folder = helpers.write(
-        tmp_path / "headless", AutoModel.from_pretrained(bert), AutoTokenizer.from_pretrained(bert)
-    )
+    loaded = AutoModel.from_pretrained(bert), AutoTokenizer.from_pretrained(bert)
+    folder = helpers.write(tmp_path / "headless", *loaded)
     (line,) = begin(config(encoder=str(folder), aux=["random_mlm"], random_head=True), monkeypatch)
     assert line.startswith(
         f"warning: the newly initialised masked-language-model head of {folder} knows no more than"
     )
-    (line,) = begin(
-        config(encoder=str(bert), aux=["random_mlm"], random_head=True),
-        monkeypatch,
-    )
+    (line,) = begin(config(encoder=str(bert), aux=["random_mlm"], random_head=True), monkeypatch)
     assert line.startswith("warning: the masked-language-model head")
 
     results = train(config(encoder=str(folder), aux=["random_mlm"], random_head=True, epochs=1))
@@ -103,10 +98,9 @@ def test_the_built_in_encoder_knows_more_than_frequencies(config, tmp_path, monk
     data = helpers.write_splits(tmp_path / "data", train=rows, dev=rows, test=rows)
     settings = {"dataset": str(data), "encoder": "tiny", "aux": ["random_mlm"]}
     assert HEAD_MARGIN < 1
-    monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 1.0)
-    assert not begin(config(**settings), monkeypatch)
-    monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", 10.0)
-    assert begin(config(**settings), monkeypatch)
+    for margin, warned in ((1.0, False), (10.0, True)):
+        monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", margin)
+        assert bool(begin(config(**settings), monkeypatch)) == warned
 
 
 def test_a_resumed_run_does_not_ask_again_and_nothing_depends_on_the_question(

@@ -9,7 +9,7 @@ import torch
 import yaml
 from transformers import AutoTokenizer
 
-from auxlearn import RunConfig, train
+from auxlearn import train
 from auxlearn.core.errors import DataError
 from auxlearn.results.perturbation_log import read_perturbations
 from tests import helpers
@@ -38,20 +38,9 @@ def contrast(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def config(config, encoder_folder, monkeypatch):
-    run_config = config
-
-    def make(family="bert", **settings) -> RunConfig:
-        defaults = {
-            "encoder": str(encoder_folder(family)),
-            "aux": ["mask_tuning"],
-            "weights": "fixed",
-            "batch_size": 4,
-            "eval_steps": 2,
-        }
-        return run_config(**defaults | settings)
-
-    return make
+def config(config):
+    defaults = {"aux": ["mask_tuning"], "weights": "fixed", "batch_size": 4, "eval_steps": 2}
+    return lambda **settings: config(**defaults | settings)
 
 
 def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_path):

@@ -1,22 +1,15 @@
 """Masked language modelling before fine-tuning: where its text comes from."""
 
-import json
 import os
 import shutil
 import signal
 from math import nan
+from unittest.mock import Mock
 
 import pytest
 
-from auxlearn.core.errors import (
-    DataError,
-    EncoderError,
-    Interrupted,
-    RunError,
-    RunInUse,
-    TrainingDiverged,
-    UserError,
-)
+from auxlearn.core import errors
+from auxlearn.core.errors import DataError, RunError, UserError
 from auxlearn.core.locks import Lock
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.random_mlm import RandomMLM
@@ -26,23 +19,13 @@ from tests import helpers
 
 
 def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folder):
-    corpus = tmp_path / "corpus.jsonl"
-    corpus.write_text("".join(json.dumps({"body": line}) + "\n" for line in helpers.LINES[:6]))
-
-    def run(output, **options):
-        return pretrain(
-            str(encoder_folder("bert")),
-            tmp_path / output,
-            corpus=corpus,
-            steps=1,
-            batch_size=2,
-            device="cpu",
-            **options,
-        )
-
+    helpers.write_splits(tmp_path, corpus=[{"body": line} for line in helpers.LINES[:6]])
+    settings = {"corpus": tmp_path / "corpus.jsonl", "steps": 1, "batch_size": 2, "device": "cpu"}
+    encoder = str(encoder_folder("bert"))
     with pytest.raises(DataError, match="name the column with --text-column"):
-        run("refused")
-    assert run("made", text_column="body").texts == 5  # one is held out
+        pretrain(encoder, tmp_path / "refused", **settings)
+    made = pretrain(encoder, tmp_path / "made", text_column="body", **settings)
+    assert made.texts == 5  # one is held out
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +38,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tapt(one_layer, corpus):
     def run(output, **options):
-        settings = {"steps": 6, "batch_size": 4, "max_length": 32, "device": "cpu", **options}
-        return pretrain(str(one_layer), output, corpus=corpus, learning_rate=1e-3, **settings)
+        settings = {"corpus": corpus, "steps": 6, "batch_size": 4, "max_length": 32, **options}
+        return pretrain(str(one_layer), output, learning_rate=1e-3, device="cpu", **settings)
 
     return run
 
@@ -96,6 +79,9 @@ def test_a_finished_pretraining_is_not_repeated(finished, tapt, monkeypatch):
     assert contents(folder) == before
 
 
+KILLED = Mock(side_effect=SystemExit)
+
+
 @pytest.mark.parametrize(("every", "steps"), [(0.0, 5), (1e9, 3), (0.0, 6)])
 def test_a_killed_pretraining_ends_with_the_same_bytes(
     finished, tapt, tmp_path, monkeypatch, every, steps
@@ -113,7 +99,7 @@ def test_a_killed_pretraining_ends_with_the_same_bytes(
 
     monkeypatch.setattr(RandomMLM, "loss", loss)
     if steps == 6:  # killed in the export
-        monkeypatch.setattr(module.PretrainFolder, "finish", lambda *_: sys_exit())
+        monkeypatch.setattr(module.PretrainFolder, "finish", KILLED)
     with pytest.raises(SystemExit):
         tapt(tmp_path / "out")
     monkeypatch.undo()
@@ -121,10 +107,6 @@ def test_a_killed_pretraining_ends_with_the_same_bytes(
     results = tapt(tmp_path / "out")
     assert contents(tmp_path / "out") == contents(finished[0])
     assert results.loss_before == finished[1].loss_before
-
-
-def sys_exit():
-    raise SystemExit
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -136,7 +118,9 @@ def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch, num
         return real(*arguments)
 
     monkeypatch.setattr(RandomMLM, "loss", loss)
-    with pytest.raises(Interrupted, match="stopped at step 1 of 6: run the same command again"):
+    with pytest.raises(
+        errors.Interrupted, match="stopped at step 1 of 6: run the same command again"
+    ):
         tapt(tmp_path / "out")
     monkeypatch.undo()
     assert (tmp_path / "out" / "checkpoint" / "latest.json").exists()
@@ -155,7 +139,7 @@ def test_a_pretraining_that_diverges_at_once_leaves_its_folder_free(tapt, tmp_pa
         patch.setattr(
             RandomMLM, "loss", lambda self, encoder, *_: next(encoder.parameters()).sum() * nan
         )
-        with pytest.raises(TrainingDiverged, match="lower --learning-rate"):
+        with pytest.raises(errors.TrainingDiverged, match="lower --learning-rate"):
             tapt(tmp_path / "out")
     assert not (tmp_path / "out" / "pretraining.json").exists()
     assert tapt(tmp_path / "out", seed=1).steps == 6
@@ -165,21 +149,19 @@ def test_two_processes_do_not_share_a_folder(tapt, tmp_path):
     (tmp_path / "out").mkdir()
     lock = Lock(tmp_path / "out" / ".lock")
     lock.acquire()
-    with pytest.raises(RunInUse, match=f"process {os.getpid()} on .* is running in"):
+    with pytest.raises(errors.RunInUse, match=f"process {os.getpid()} on .* is running in"):
         tapt(tmp_path / "out")
     lock.release()
 
 
-def test_changed_texts_are_noticed_on_resume(one_layer, tmp_path, monkeypatch):
+def test_changed_texts_are_noticed_on_resume(tapt, tmp_path, monkeypatch):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(helpers.LINES))
 
     def run():
-        return pretrain(
-            str(one_layer), tmp_path / "out", corpus=texts, steps=2, batch_size=2, device="cpu"
-        )
+        return tapt(tmp_path / "out", corpus=texts, steps=2)
 
-    monkeypatch.setattr(module.PretrainFolder, "finish", lambda *_: sys_exit())
+    monkeypatch.setattr(module.PretrainFolder, "finish", KILLED)
     with pytest.raises(SystemExit):
         run()
     texts.write_text("\n".join(helpers.LINES[1:]))
@@ -219,5 +201,5 @@ def test_a_home_folder_is_meant_by_a_tilde(tapt, finished, tmp_path, monkeypatch
 def test_a_damaged_result_is_one_line(tapt, finished, tmp_path):
     folder = shutil.copytree(finished[0], tmp_path / "made")
     (folder / "model.safetensors").write_bytes(b"")
-    with pytest.raises(EncoderError, match="is damaged"):
+    with pytest.raises(errors.EncoderError, match="is damaged"):
         tapt(folder)

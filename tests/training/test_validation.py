@@ -25,24 +25,14 @@ def smooth_macro_f1(logits, labels):
 SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1
 
 
+CLASS = st.integers(0, 4)
+
+
 @settings(max_examples=100, deadline=None)
-@given(
-    st.integers(2, 5).flatmap(
-        lambda classes: st.tuples(
-            st.just(classes),
-            st.lists(
-                st.tuples(st.integers(0, classes - 1), st.integers(0, classes - 1)),
-                min_size=1,
-                max_size=30,
-            ),
-        )
-    )
-)
-def test_of_sure_predictions_it_is_macro_f1(case):
-    classes, rows = case
-    labels = torch.tensor([label for label, _ in rows])
-    predicted = torch.tensor([prediction for _, prediction in rows])
-    logits = SURE * torch.nn.functional.one_hot(predicted, classes).double()
+@given(st.lists(st.tuples(CLASS, CLASS), min_size=1, max_size=30))
+def test_of_sure_predictions_it_is_macro_f1(rows):
+    labels, predicted = torch.tensor(rows).T
+    logits = SURE * torch.nn.functional.one_hot(predicted, 5).double()
     expected = f1_score(
         labels, predicted, labels=sorted(set(labels.tolist())), average="macro", zero_division=0
     )
@@ -71,6 +61,17 @@ def test_its_gradient(labels):
 
 COUNTS = {0: 14, 1: 7, 2: 2, 3: 1}
 LABELS = [label for label, count in COUNTS.items() for _ in range(count)]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The texts and rows of every batch that is collated from now on."""
+    batches = []
+    monkeypatch.setattr(
+        "auxlearn.training.validation.collate",
+        lambda texts, rows: batches.append((texts, rows)) or collate(texts, rows),
+    )
+    return batches
 
 
 @pytest.fixture
@@ -133,10 +134,8 @@ def test_the_loss_of_the_best_constant_prediction(surrogate, objective):
     tried = torch.cartesian_prod(grid, grid)
     rows = torch.cat([tried, 1 - tried.sum(1, keepdim=True)], 1)
     rows = rows[(rows >= 0).all(1)]
-    found = [
-        float(CLASSIFICATION.surrogate(row.log().expand(len(labels), 3), labels, surrogate))
-        for row in rows
-    ]
+    logits = [row.log().expand(len(labels), 3) for row in rows]
+    found = [float(CLASSIFICATION.surrogate(one, labels, surrogate)) for one in logits]
     lowest = min(value for value in found if value == value)
     assert made.constant_loss == pytest.approx(lowest, abs=1e-6)
 
@@ -151,9 +150,8 @@ def test_the_loss_of_the_best_constant_prediction_for_batches_without_all_classe
 
     def loss():
         optimizer.zero_grad()
-        found = [
-            CLASSIFICATION.surrogate(logits.expand(3, 5), batch, "macro_f1") for batch in batches
-        ]
+        repeated = logits.expand(3, 5)
+        found = [CLASSIFICATION.surrogate(repeated, batch, "macro_f1") for batch in batches]
         mean = torch.stack(found).mean()
         mean.backward()
         return mean
@@ -217,20 +215,16 @@ def test_balanced_batches_of_many_examples_leave_out_those_of_the_head():
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
 @pytest.mark.parametrize(("count", "size"), [(96, 8), (60, 32), (12, 8), (6, 32), (2, 1)])
-def test_a_dev_head_is_fitted_to_other_examples(tiny_bert, monkeypatch, metric, count, size):
+def test_a_dev_head_is_fitted_to_other_examples(tiny_bert, drawn, metric, count, size):
     rows = (LINES * 4)[:count]
     texts = tokenized(tiny_bert, rows, [row % 2 for row in range(count)])
-    made, drawn = ValidationObjective(texts, size, metric, 0, "closed", batches_per_step=2), []
-    monkeypatch.setattr(
-        "auxlearn.training.validation.collate",
-        lambda given, places: drawn.append(set(places.tolist())) or collate(given, places),
-    )
+    made = ValidationObjective(texts, size, metric, 0, "closed", batches_per_step=2)
     seen = set()
     for step in range(6):
         with tiny_bert.evaluating():
             for index in range(2):
                 made.loss(tiny_bert, step, index)
-        second, first = drawn[-4::2], drawn[-3::2]  # batches and heads
+        second, first = ([set(rows.tolist()) for _, rows in drawn[n::2]] for n in (-4, -3))
         assert first[0] == first[1]
         assert not first[0] & (second[0] | second[1])
         assert len(first[0]) == min(32, count // 2)
@@ -239,46 +233,34 @@ def test_a_dev_head_is_fitted_to_other_examples(tiny_bert, monkeypatch, metric, 
     assert len(seen) > len(first[0])
 
 
-def test_a_single_example_cannot_have_a_dev_head(tiny_bert):
-    with pytest.raises(DataError, match="at least two, or choose the dev head own"):
-        ValidationObjective(tokenized(tiny_bert, LINES[:1], [0]), 8, "accuracy", 0, "fitted")
-
-
 @pytest.mark.parametrize("head", ["own", "fitted"])
-def test_no_batch_is_sorted_by_length(tiny_bert, monkeypatch, head):
+def test_no_batch_is_sorted_by_length(tiny_bert, drawn, head):
     """Length tells the class here, so that batches of like length would hold one class each."""
     rows = LINES * 4
     lengths = tokenized(tiny_bert, rows).lengths
     texts = tokenized(tiny_bert, rows, (lengths > lengths.median()).long().tolist())
-    drawn = []
-    monkeypatch.setattr(
-        "auxlearn.training.validation.collate",
-        lambda given, places: drawn.append(given.labels[places]) or collate(given, places),
-    )
     made = ValidationObjective(texts, 8, "accuracy", 0, head=head)
     with tiny_bert.evaluating():
         for step in range(12):
             made.loss(tiny_bert, step)
     assert len(drawn) == (12 if head == "own" else 24)
-    for labels in drawn:
+    for drawn_from, places in drawn:
+        labels = drawn_from.labels[places]
         assert len(labels) in (8, 32)
         assert int(labels.bincount(minlength=2).min()) >= len(labels) // 5
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
 def test_parts_of_several_batches_need_less_padding_where_the_mean_allows_it(
-    tiny_bert, monkeypatch, metric
+    tiny_bert, drawn, metric
 ):
     texts = tokenized(tiny_bert, LINES * 4, [row % 3 for row in range(len(LINES) * 4)])
-    made, drawn = ValidationObjective(texts, 8, metric, 0, batches_per_step=4), []
-    monkeypatch.setattr(
-        "auxlearn.training.validation.collate",
-        lambda given, places: drawn.append(places) or collate(given, places),
-    )
+    made = ValidationObjective(texts, 8, metric, 0, batches_per_step=4)
     with tiny_bert.evaluating():
         apart = torch.stack([made.loss(tiny_bert, 5, index) for index in (1, 2, 3)])
         together = torch.stack([made.loss(tiny_bert, 5, 1, 3, part) for part in range(3)])
-    batches, parts = drawn[:3], drawn[3:]
+    rows = [places for _, places in drawn]
+    batches, parts = rows[:3], rows[3:]
     assert [len(part) for part in parts] == [8, 8, 8]
     torch.testing.assert_close(together.mean(), apart.mean(), rtol=1e-6, atol=0)
     if metric == "macro_f1":
@@ -290,6 +272,8 @@ def test_parts_of_several_batches_need_less_padding_where_the_mean_allows_it(
     assert not any(map(torch.equal, batches, parts))
 
 
-def test_validation_texts_are_labelled(tiny_bert):
+def test_validation_texts_are_labelled_and_at_least_two_for_a_dev_head(tiny_bert):
     with pytest.raises(ValueError, match="needs labelled texts"):
         ValidationObjective(tokenized(tiny_bert, LINES), 8, "accuracy", 0)
+    with pytest.raises(DataError, match="at least two, or choose the dev head own"):
+        ValidationObjective(tokenized(tiny_bert, LINES[:1], [0]), 8, "accuracy", 0, "fitted")

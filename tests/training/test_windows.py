@@ -31,9 +31,10 @@ SETTINGS = {"text_window": "windows", "window_stride": STRIDE, "max_windows": MO
 TEXTS = [" ".join(helpers.LINES[n : n + 1 + n % 8]) for n in range(16)] + ["the parser"]
 
 
-def rows_of(tokenizer, text):
+def rows_of(tokenizer, text, what="input_ids"):
     """Return the windows of a text, written out: slices of its tokens between special ones."""
-    first, *inside, last = tokenizer(text, verbose=False)["input_ids"]
+    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
+    first, *inside, last = encoded[what]
     room = LENGTH - 2
     starts = range(0, max(1, len(inside) - STRIDE), room - STRIDE)
     return [[first, *inside[start : start + room], last] for start in starts][:MOST]
@@ -113,9 +114,8 @@ def test_logits_are_pooled_as_by_hand_whatever_the_batch(encoder_folder, family,
         for number in range(len(texts)):
             rows = texts.in_rows().input_ids[texts.offsets[number] : texts.offsets[number + 1]]
             lengths = texts.in_rows().lengths[texts.rows_of(torch.tensor([number]))].tolist()
-            logits = torch.cat(
-                [encoder.classifier(row.long()[None]).logits for row in rows.split(lengths)]
-            )
+            apart = rows.long().split(lengths)
+            logits = torch.cat([encoder.classifier(row[None]).logits for row in apart])
             expected.append(logits.mean(0) if pooling == "mean" else logits.max(0).values)
         expected = torch.stack(expected)
         for size in (1, 5, len(texts)):
@@ -148,9 +148,9 @@ def test_a_word_is_tagged_in_the_window_with_most_context(table):
     before = 0
     for number, text in enumerate(TEXTS):
         candidates = {}
-        for row in texts.rows_of(torch.tensor([number])).tolist():
+        windows = texts.rows_of(torch.tensor([number])).tolist()
+        for row, offsets in zip(windows, rows_of(tokenizer, text, "offset_mapping"), strict=True):
             first, size = int(rows.offsets[row]), int(rows.lengths[row])
-            offsets = _offsets(tokenizer, text)[row - int(texts.rows_of(torch.tensor([number]))[0])]
             begun = set()
             for place, (begin, end) in enumerate(offsets):
                 if end == begin:
@@ -163,33 +163,21 @@ def test_a_word_is_tagged_in_the_window_with_most_context(table):
         for word, found in candidates.items():
             best = max(found, key=lambda one: one[0])  # of equal ones the first
             assert starts[best[1]] == before + word
-        assert int((starts[texts.offsets[number] : texts.offsets[number + 1]] >= 0).sum()) == len(
-            candidates
-        )
+        own = starts[texts.offsets[number] : texts.offsets[number + 1]]
+        assert int((own >= 0).sum()) == len(candidates)
         before += text.count(" ") + 1
 
 
-def _offsets(tokenizer, text):
-    encoded = tokenizer(text, return_offsets_mapping=True, verbose=False)
-    inside = encoded["offset_mapping"][1:-1]
-    room = LENGTH - 2
-    starts = range(0, max(1, len(inside) - STRIDE), room - STRIDE)
-    return [[(0, 0), *inside[start : start + room], (0, 0)] for start in starts][:MOST]
-
-
 # Whole runs.
+
+UNROLLED = {"horizon": "steps", "unroll": 2, "mix": "scaled"}
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, encoder_folder):
     """Train on texts of one to eight lines; return the results of a folder."""
-    rows = [
-        {
-            "text": " ".join(helpers.LINES[(n + k) % 24] for k in range(1 + n % 8)),
-            "label": helpers.LABELS[n % 2],
-        }
-        for n in range(30)
-    ]
+    texts = [" ".join(helpers.LINES[(n + k) % 24] for k in range(1 + n % 8)) for n in range(30)]
+    rows = [{"text": text, "label": helpers.LABELS[n % 2]} for n, text in enumerate(texts)]
     folder = tmp_path_factory.mktemp("runs")
     return starter(
         folder,
@@ -280,10 +268,8 @@ def test_a_batch_without_dropout_has_the_gradient_of_its_micro_batches(encoder_f
     def gradient(batches):
         encoder.zero_grad()
         for one in batches:
-            loss = torch.nn.functional.cross_entropy(
-                encoder.classify(one), one.labels, reduction="sum"
-            )
-            loss.backward()
+            logits = encoder.classify(one)
+            torch.nn.functional.cross_entropy(logits, one.labels, reduction="sum").backward()
         return torch.cat([p.grad.flatten() for p in encoder.classifier.parameters()])
 
     parts = split_batch(batch, 4)
@@ -296,10 +282,7 @@ def test_a_batch_without_dropout_has_the_gradient_of_its_micro_batches(encoder_f
 @pytest.mark.parametrize(
     "settings",
     [
-        {
-            "weights": {"meta": {"horizon": "steps", "unroll": 2, "mix": "scaled"}},
-            "aux": "random_mlm",
-        },
+        {"weights": {"meta": UNROLLED}, "aux": "random_mlm"},
         {"weights": {"tartan": {}}, "aux": ("consistency", "selective")},
         pytest.param({"loss": "hidden_cut", "aux": "sentence_order"}, marks=pytest.mark.slow),
         {"loss": "span_cutoff", "perturbed_text": "add"},
@@ -347,15 +330,15 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(start, tmp_path
     helpers.write_splits(tmp_path, train=rows)
     with helpers.one_line(DataError, "text_window: windows is for single texts"):
         start("pairs", dataset=tmp_path)
-    with pytest.raises(ConfigError, match="window_stride: windows of 16 tokens have room for 14"):
-        start("stride", window_stride=14)
-    with pytest.raises(ConfigError, match="space reads a text as one row of tokens: leave"):
-        start("space", aux="space")
-    with pytest.raises(ConfigError, match="max_windows"):
-        start("none", max_windows=0)
-    with pytest.raises(ConfigError, match="window_pooling"):
-        start("pooling", window_pooling="median")
-    for name in ("pairs", "stride", "none", "pooling"):
+    for settings, said in (
+        ({"window_stride": 14}, "window_stride: windows of 16 tokens have room for 14"),
+        ({"aux": "space"}, "space reads a text as one row of tokens: leave"),
+        ({"max_windows": 0}, "max_windows"),
+        ({"window_pooling": "median"}, "window_pooling"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            start("refused", **settings)
+    for name in ("pairs", "refused"):
         assert not (start.folder / name).exists()
 
 
