@@ -40,7 +40,6 @@ LONGEST = (
     "hardening/test_bad_input.py",
     "sweeps/test_branches.py",
     "tasks/test_strategies.py",
-    "test_pairs.py",
     "training/test_run.py",
     "reports/test_page.py",
     "comparison/test_kinds.py",

@@ -92,6 +92,8 @@ def test_there_are_configurations():
     names = {path.relative_to(CONFIGS).as_posix() for path in FILES}
     assert {"demo.yaml", "single_task.yaml"} <= names
     assert len(names) == len(FILES) >= 2 + 8 + 9
+    assert len(CELLS) == 8 + 9 + 9
+    assert len(commands_of_comments()) >= 5
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIGS).as_posix())
@@ -113,17 +115,9 @@ def commands_of_comments() -> list[str]:
     return sorted(found)
 
 
-def test_comments_name_commands():
-    assert len(commands_of_comments()) >= 5
-
-
 @pytest.mark.parametrize("line", commands_of_comments())
 def test_a_command_of_a_comment_can_be_parsed(line):
     parse(line)
-
-
-def test_the_cells_of_the_papers_are_all_there():
-    assert len(CELLS) == 8 + 9 + 9
 
 
 @pytest.mark.parametrize(("folder", "sweep", "method", "dataset", "encoder"), CELLS)
@@ -156,6 +150,12 @@ def of_mask_tuning(name):
     return load_config(CONFIGS / "mask_tuning" / f"{name}.yaml").resolved()
 
 
+def different(one, other):
+    """The settings in which two configurations differ."""
+    first, second = one.model_dump(), other.model_dump()
+    return {key for key in first if first[key] != second[key]}
+
+
 @pytest.mark.parametrize("encoder", ["bert", "roberta", "bart"])
 @pytest.mark.parametrize(
     ("dataset", "alpha", "batch_size"), [("sst2", 0.6, 16), ("mnli", 0.7, 32), ("qqp", 0.8, 32)]
@@ -171,7 +171,7 @@ def test_settings_of_section_iv(encoder, dataset, alpha, batch_size):
 
 
 @pytest.mark.parametrize(
-    ("name", "different"),
+    ("name", "keys"),
     [
         ("learned", {"weights"}),
         ("finetuning", {"aux", "weights"}),
@@ -180,10 +180,8 @@ def test_settings_of_section_iv(encoder, dataset, alpha, batch_size):
         ("sequential", {"aux", "weights", "perturbed_text", "encoder"}),
     ],
 )
-def test_a_variant_differs_in_nothing_else(name, different):
-    whole = of_mask_tuning("sst2-bert").model_dump()
-    variant = of_mask_tuning(f"sst2-bert-{name}").model_dump()
-    assert {key for key in whole if whole[key] != variant[key]} == different
+def test_a_variant_differs_in_nothing_else(name, keys):
+    assert different(of_mask_tuning("sst2-bert"), of_mask_tuning(f"sst2-bert-{name}")) == keys
 
 
 @pytest.mark.parametrize(
@@ -209,10 +207,7 @@ def test_intermediate_parsing_comes_before_the_fine_tuning_of_the_sweep(short, e
     whole = of_mask_tuning(f"mnli-{short}")
     assert (parser.encoder, parser.max_length) == (whole.encoder, whole.max_length)
     after = of_mask_tuning(f"mnli-{short}-ipt")
-    different = {
-        key for key, value in whole.model_dump().items() if after.model_dump()[key] != value
-    }
-    assert different == {"aux", "weights", "encoder"}
+    assert different(whole, after) == {"aux", "weights", "encoder"}
     text = (CONFIGS / "mask_tuning" / f"ipt-{short}.yaml").read_text()
     assert after.encoder == re.search("--output (.*)", text)[1] + "/model"
     theirs = trials_of("mask_tuning_table1", "MNLI", encoder)["IPT-standard"]

@@ -27,6 +27,7 @@ import pytest
 import torch
 import yaml
 
+import auxlearn
 from auxlearn.commands.options import run_config
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
@@ -37,6 +38,7 @@ from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults
 from auxlearn.sweeps import branches
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
+from auxlearn.weighting.base import ValidationOptions
 from tests import helpers
 from tests.cli.helpers import call, parse
 from tests.results import examples
@@ -48,10 +50,10 @@ DOCUMENTS = [
     ROOT / "benchmarks" / "RESULTS.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+TEXTS = {path: path.read_text(encoding="utf-8") for path in DOCUMENTS}
+README = TEXTS[ROOT / "README.md"]
 #: Pages whose Python blocks are cells that share their names; ``test_notebooks.py`` tests those.
-NOTEBOOKS = [
-    path for path in DOCUMENTS if path.read_text(encoding="utf-8").startswith("---\njupyter:\n")
-]
+NOTEBOOKS = [path for path, text in TEXTS.items() if text.startswith("---\njupyter:\n")]
 #: Languages of code blocks that are not run: py is for files of the package, shown as they are.
 OTHER = {"py", "text", "bibtex"}
 
@@ -79,9 +81,9 @@ def blocks(text: str, language: str) -> list[str]:
 def of_documents(language: str, without: Sequence[Path] = ()) -> list:
     return [
         pytest.param(block, id=f"{title(path)}-{number}")
-        for path in DOCUMENTS
+        for path, text in TEXTS.items()
         if path not in without
-        for number, block in enumerate(blocks(path.read_text(encoding="utf-8"), language))
+        for number, block in enumerate(blocks(text, language))
     ]
 
 
@@ -129,8 +131,7 @@ def test_python_blocks_run(block, no_training):
 
 
 def test_the_output_shown_in_the_readme_has_the_form_of_the_real_one(no_training, capsys):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    shown = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
     assert shown
     for code, output in shown:
         exec(compile(code, "block", "exec"), {"__name__": "__docs__"})
@@ -143,23 +144,21 @@ def test_the_output_shown_in_the_readme_has_the_form_of_the_real_one(no_training
 
 def test_documents_show_the_examples_as_they_are(pages):
     shown = []
-    for path in DOCUMENTS:
-        text = path.read_text(encoding="utf-8")
+    for text in TEXTS.values():
         shown += re.findall(r"<!-- (examples/.*) -->\n```python", text)
         assert pages.with_examples(text) == text, "run `python docs/gen_pages.py`"
     assert shown.count("examples/rare_first.py") >= 2
-    tasks = (ROOT / "docs" / "tasks" / "index.md").read_text(encoding="utf-8")
+    tasks = TEXTS[ROOT / "docs" / "tasks" / "index.md"]
     assert len(re.findall(r"<!-- auxlearn/tasks/\w+\.py -->\n```py\n", tasks)) == 3
     example = ast.parse((ROOT / "examples" / "rare_first.py").read_text(encoding="utf-8"))
     del example.body[0]  # its docstring
-    readme = blocks((ROOT / "README.md").read_text(encoding="utf-8"), "python")
-    assert ast.dump(example) in [ast.dump(ast.parse(block)) for block in readme]
+    assert ast.dump(example) in [ast.dump(ast.parse(one)) for one in blocks(README, "python")]
 
 
 PLUGINS = {
     block
-    for path in DOCUMENTS
-    for block in blocks(path.read_text(encoding="utf-8"), "python")
+    for text in TEXTS.values()
+    for block in blocks(text, "python")
     if re.search("@register_(task|loss|weighting)", block)
 }
 
@@ -174,19 +173,14 @@ def test_plugins_of_the_documents_pass_their_checks(block, tmp_path, monkeypatch
     assert found.exit_code == 0, found.output
 
 
-def test_a_rule_of_the_tutorial_takes_the_primary_task_alone_too(no_training):
-    path = ROOT / "docs" / "tutorials" / "own_weighting.md"
+def test_rules_of_the_tutorial(no_training):
+    """The first takes the primary task alone too, the other makes norms of gradients equal."""
     names: dict = {"__name__": "__docs__"}
-    exec(blocks(path.read_text(encoding="utf-8"), "python")[0], names)
+    for block in blocks(TEXTS[ROOT / "docs" / "tutorials" / "own_weighting.md"], "python"):
+        if "class PrimaryHeavy" in block or "class UnitNorm" in block:
+            exec(compile(block, "block", "exec"), names)
     rules = [names["PrimaryHeavy"](None, ("primary", *aux)) for aux in ((), ("a", "b"))]
     assert [rule.weights.tolist() for rule in rules] == [[1], [0.5, 0.25, 0.25]]
-
-
-def test_the_gradient_rule_of_the_tutorial_makes_norms_equal(no_training):
-    path = ROOT / "docs" / "tutorials" / "own_weighting.md"
-    (block,) = (b for b in blocks(path.read_text(encoding="utf-8"), "python") if "UnitNorm" in b)
-    names: dict = {"__name__": "__docs__"}
-    exec(compile(block, "block", "exec"), names)
     rule = names["UnitNorm"](names["UnitNorm"].Options(), ("primary", "aux"))
     gram = torch.tensor([[4.0, 1.0], [1.0, 25.0]], dtype=torch.float64)
     assert rule.weigh(gram, None).tolist() == pytest.approx([1 / 2, 1 / 5])
@@ -264,11 +258,9 @@ def check_arguments(program: str, arguments: list[str]) -> None:
         package = (ROOT / program.replace(".", "/")).is_dir()
         patch.delitem(sys.modules, f"{program}.__main__" if package else program, raising=False)
         script = program.endswith(".py")
-        start, what = (
-            (runpy.run_path, str(ROOT / program)) if script else (runpy.run_module, program)
-        )
+        start = runpy.run_path if script else runpy.run_module
         with pytest.raises(Parsed):
-            start(what, run_name="__main__")
+            start(str(ROOT / program) if script else program, run_name="__main__")
 
 
 @pytest.mark.parametrize("block", of_documents("console"))
@@ -291,10 +283,8 @@ def test_scripts_are_of_bash_and_start_commands_that_parse(block):
 def test_commands_in_running_text_parse():
     lines = {
         line
-        for path in DOCUMENTS
-        for line in re.findall(
-            r"`(auxlearn [a-z][^`]*|make [a-z-]+)`", path.read_text(encoding="utf-8")
-        )
+        for text in TEXTS.values()
+        for line in re.findall(r"`(auxlearn [a-z][^`]*|make [a-z-]+)`", text)
         if not re.search(r"[A-Z]{3}|\.\.\.", line)  # NAME stands for something
     }
     assert len(lines) > 10
@@ -343,8 +333,8 @@ def test_yaml_blocks_are_configurations(block, tmp_path):
 
 def test_every_code_block_is_of_a_language_that_is_tested():
     found = set()
-    for path in DOCUMENTS:
-        fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    for path, text in TEXTS.items():
+        fences = re.findall(r"^```(.*)$", text, re.MULTILINE)
         assert len(fences) % 2 == 0, title(path)
         assert not any(fences[1::2]), title(path)
         found |= set(fences[::2])
@@ -360,11 +350,7 @@ def test_entry_points_name_groups_that_are_read(block):
 
 def test_files_that_the_documentation_names_are_there():
     pattern = re.compile(r"`((?:auxlearn|tests|benchmarks|configs|examples|docs)/[\w./-]+)`")
-    named = [
-        (path, name)
-        for path in DOCUMENTS
-        for name in pattern.findall(path.read_text(encoding="utf-8"))
-    ]
+    named = [(path, name) for path, text in TEXTS.items() for name in pattern.findall(text)]
     assert len(named) > 10
     for path, name in named:
         if not re.search("[A-Z]{4}", name.replace("RESULTS.md", "")):  # NAME stands for several
@@ -374,16 +360,13 @@ def test_files_that_the_documentation_names_are_there():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=title)
 def test_local_links_lead_somewhere(path, generated):
     made = {ROOT / "docs" / page for page in generated}
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
-    local = [
-        (path.parent / target).resolve() for target in targets if not target.startswith("http")
-    ]
-    missing = [target for target in local if not target.exists() and target not in made]
-    assert not missing
+    targets = re.findall(r"\]\((?!http)([^)#]+)[^)]*\)", TEXTS[path])
+    local = [(path.parent / target).resolve() for target in targets]
+    assert not [target for target in local if not target.exists() and target not in made]
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert len(README.splitlines()) <= 150
 
 
 # ------------------------------------------------------------------------------------------- cards
@@ -411,8 +394,6 @@ def test_every_task_loss_and_weighting_has_a_card_and_a_page(pages, generated):
 
 
 def test_validation_data_of_the_cards_is_what_the_rules_take(pages):
-    from auxlearn.weighting.base import ValidationOptions
-
     for name in WEIGHTINGS._builtin:
         learns = issubclass(WEIGHTINGS.get(name).Options, ValidationOptions)
         assert bool(pages.cards()[name].get("validation")) == learns, name
@@ -423,17 +404,12 @@ def test_pages_written_by_hand_hold_their_card(pages):
         for path in (ROOT / "docs" / folder).glob("*.md"):
             if path.stem != "index":
                 assert path.stem in registry.names()
-                assert f"<!-- card: {path.stem} -->\n" in path.read_text(encoding="utf-8")
+                assert f"<!-- card: {path.stem} -->\n" in TEXTS[path]
 
 
 def test_every_marker_is_filled(pages):
-    used = {
-        name
-        for path in DOCUMENTS
-        for name in pages.TABLES
-        if f"<!-- {name} -->\n" in path.read_text(encoding="utf-8")
-    }
-    assert used == set(pages.TABLES)
+    texts = "".join(TEXTS.values())
+    assert [name for name in pages.TABLES if f"<!-- {name} -->\n" not in texts] == []
     for name in pages.TABLES:
         assert "| --- |" in pages.filled(f"<!-- {name} -->\n")
     settings = pages.filled("<!-- settings -->\n")
@@ -461,11 +437,9 @@ def test_docstrings_become_markdown(pages):
 
 
 def test_the_citation_has_the_version_of_the_package():
-    import auxlearn
-
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert cited["version"] == auxlearn.__version__
-    links = re.findall(r"https://[^)\s]+", (ROOT / "README.md").read_text(encoding="utf-8"))
+    links = re.findall(r"https://[^)\s]+", README)
     assert {reference["url"] for reference in cited["references"]} <= set(links)
 
 

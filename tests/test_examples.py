@@ -40,8 +40,8 @@ def results(tmp_path_factory, encoder_folder):
             output=str(folder / "run"),
         )
     )
-    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
-    return found, [row for row in map(json.loads, lines) if row["kind"] == "train"]
+    rows = helpers.read_lines(folder / "run" / "metrics.jsonl")
+    return found, [row for row in rows if row["kind"] == "train"]
 
 
 def test_a_plug_in_task_trains(results):
@@ -62,9 +62,8 @@ def test_both_words_of_a_pair_are_masked_or_none(trained_bert, tmp_path):
     load_plugin(EXAMPLES / "word_pairs.py")
     found = TASKS.get("word_pairs")
     task = found(found.Options(probability=0.4))
-    task.prepare(
-        helpers.context(trained_bert, helpers.tokenized(trained_bert, helpers.LINES), tmp_path)
-    )
+    texts = helpers.tokenized(trained_bert, helpers.LINES)
+    task.prepare(helpers.context(trained_bert, texts, tmp_path))
     batch = collate(task.texts, torch.arange(len(task.texts)))
     rates = torch.zeros(batch.maskable.shape)
     for seed in range(300):
@@ -145,21 +144,15 @@ def test_a_stopped_table_trains_only_what_is_missing(example, tmp_path, monkeypa
         measure(rules, 2, path)
     first, trained[:] = list(trained), []
     runs = measure(rules, 2, path)
-    assert [(rule, seed) for rule, seed, _ in first + trained] == [
-        ("meta", 0),
-        ("random", 0),
-        ("meta", 1),
-        ("random", 1),
-    ]
+    pairs = [(rule, seed) for seed in (0, 1) for rule in ("meta", "random")]
+    assert [(rule, seed) for rule, seed, _ in first + trained] == pairs
     assert first[0][2] == example["RULES"]["meta"]
     assert {rule: sorted(runs[rule]) for rule in rules} == {rule: ["0", "1"] for rule in rules}
     assert json.loads(path.read_text())["runs"] == runs
 
     lines = example["table"](runs).splitlines()
-    assert (
-        lines[2]
-        == "| `meta` | 10 (10 to 10), 2 of 2 seeds | 10 (10 to 10), 2 of 2 seeds | 0.67 ± 0.00 |"
-    )
+    ten = "10 (10 to 10), 2 of 2 seeds"
+    assert lines[2] == f"| `meta` | {ten} | {ten} | 0.67 ± 0.00 |"
     assert lines[4] == "| `equal` | never | never | 0.00 ± 0.00 |"
 
 

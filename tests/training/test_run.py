@@ -1,4 +1,6 @@
-"""Whole runs on a small data set: the run folder, resuming, early stopping."""
+"""Whole runs on a small data set: run folder, resuming, early stopping, gates, frozen parts."""
+
+from __future__ import annotations
 
 import os
 import shutil
@@ -10,9 +12,12 @@ from itertools import count
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from auxlearn import train
+from auxlearn import report, train
 from auxlearn.core.errors import ConfigError, Interrupted, TrainingDiverged
+from auxlearn.core.registry import TASKS
+from auxlearn.encoders.load import load_encoder
 from auxlearn.results.record import BestCheckpoint, RunResults
 from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
@@ -256,3 +261,150 @@ def test_attention_is_differentiated_in_single_precision(config, precision, monk
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
     helpers.kill_before_step(3, config(precision=precision, attention_dropout=0.0))
     assert types == {torch.float32}
+
+
+#: Weights are learned in the first half of the steps; no evidence can raise one to the gate.
+GATED = {"horizon": "steps", "warmup_steps": 1, "learn_share": 0.5, "gate": 0.9, "floor": 0}
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param("random_mlm", marks=pytest.mark.slow), "mask_tuning"]
+)
+def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
+    config, tmp_path, task
+):
+    """In all phases: before the weights are learned, while they are, and afterwards."""
+    alone = train(config(aux=[], weights="fixed", output=str(tmp_path / "alone")))
+    gated = train(config(aux=[task], weights={"meta": GATED}, output=str(tmp_path / "gated")))
+    assert gated.weights == {"primary": 1.0, task: 0.0}
+    assert any(warning.startswith(f"{task}: not applied; ") for warning in gated.warnings())
+    assert gated.evaluations == alone.evaluations
+    model = "model/model.safetensors"
+    first, second = (load_file(tmp_path / name / model) for name in ("alone", "gated"))
+    assert first.keys() <= second.keys()
+    assert all(first[name].equal(second[name]) for name in first)
+
+    applied = {"meta": {"horizon": "steps", "warmup_steps": 1, "learn_share": 0.5, "gate": 0}}
+    other = train(config(aux=[task], weights=applied, output=str(tmp_path / "open")))
+    assert other.weights[task] > 0
+    assert not any("not applied" in warning for warning in other.warnings())
+    third = load_file(tmp_path / "open" / model)
+    assert not all(first[name].equal(third[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param("random_mlm", marks=pytest.mark.slow), "mask_tuning"]
+)
+def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
+    """No loss of the task, no moments and averages in checkpoints; a run resumes without them."""
+    cls, steps = TASKS.get(task), []
+    run, killed = tmp_path / "run", tmp_path / "killed"
+    made = helpers.copy_before_step(monkeypatch, 9, killed)  # a checkpoint is made after eight
+    loss = cls.loss
+
+    def noted(self, *given):
+        steps.append(made[-1])
+        return loss(self, *given)
+
+    monkeypatch.setattr(cls, "loss", noted)
+    settings = config(aux=[task], weights={"meta": GATED})
+    whole = train(settings)
+    assert whole.steps == 12
+    assert steps == list(range(6))
+    rows = helpers.read_lines(run / "metrics.jsonl")
+    trained = {row["step"]: row for row in rows if row["kind"] == "train"}
+    computed = {number: f"loss/{task}" in row for number, row in trained.items()}
+    assert computed == {4: True, 8: True, 10: False, 12: False}
+    assert all("loss/primary" in row for row in trained.values())
+    assert report(run).exists()
+
+    (folder,) = (killed / "checkpoint").glob("step-*")
+    state = load_file(folder / "weighting.safetensors")
+    assert "logits" in state
+    # neither moments nor moving averages
+    assert {name for name in state if "/" in name} == {"mixture/averages"}
+
+    run.rename(tmp_path / "whole")
+    killed.rename(run)
+    resumed = train(settings)
+    assert made[12:] == [8, 9, 10, 11]
+    assert steps == list(range(6))
+    assert resumed.reproducible() == whole.reproducible()
+    helpers.assert_same_files(run, tmp_path / "whole")
+
+
+UNROLLED = {"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients", "warmup_steps": 0}}
+SLOW = pytest.mark.slow
+#: The conformance tests have steps of every weighting with frozen parts and with adapters.
+PARTS = [({"freeze": "1"}, UNROLLED), ({"lora_rank": 2}, "fixed")]
+PARTS += [pytest.param({"freeze": "1"}, w, marks=SLOW) for w in ("meta", "tartan", "metabalance")]
+PARTS += [pytest.param({"lora_rank": 2}, w, marks=SLOW) for w in ("meta", "tartan", "metabalance")]
+
+
+@pytest.mark.parametrize(("part", "weights"), PARTS, ids=str)
+def test_what_is_frozen_stays_as_pretrained(config, tmp_path, part, weights):
+    one = config(weights=weights, epochs=1, **part)
+    results = train(one)
+    before = load_encoder(one.encoder, helpers.LABELS).classifier.state_dict()
+    after = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    same = {name for name in after if torch.equal(after[name], before[name])}
+    layer = ".0." if "freeze" in part else "word_embeddings"
+    frozen = {name for name in after if layer in name or "embeddings" in name}
+    assert frozen
+    assert frozen <= same
+    assert any(".1." in name and name not in same for name in after)
+    assert results.steps == 6
+
+
+def test_a_killed_run_with_adapters_resumes_to_the_same_files(config, tmp_path):
+    settings = {"lora_rank": 2, "lora_dropout": 0.1, "weights": "fixed", "epochs": 1}
+    settings |= {"eval_steps": 2}
+    whole = train(config(output=str(tmp_path / "whole"), **settings))
+    helpers.kill_before_step(3, config(**settings))
+    resumed = train(config(**settings))
+    names = ("model/model.safetensors", "adapter/adapter_model.safetensors", "metrics.jsonl")
+    helpers.assert_same_files(resumed.folder, whole.folder, *names)
+
+
+def test_pairs_that_make_no_sense_are_refused(config):
+    with pytest.raises(ValueError, match=r"lora_rank: .* leave freeze out"):
+        config(lora_rank=2, freeze="body")
+    with pytest.raises(ValueError, match="it is none, embeddings, body or a number of layers"):
+        config(freeze="some")
+    with pytest.raises(ConfigError, match="lora_rank: optimizer steps cannot be unrolled"):
+        train(config(lora_rank=2, weights=UNROLLED))
+    with pytest.raises(ConfigError, match="more than the"):
+        train(config(freeze=50))
+
+
+@pytest.mark.parametrize("part", ["body", "2"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"weights": "meta"}, r"^freeze: {} leaves no .* meta has nothing .*: use weights fixed$"),
+        ({"compile": True, "weights": "fixed"}, r"^compile: freeze {} leaves no .* --compile out$"),
+    ],
+)
+def test_a_body_without_trained_parameters_is_refused(
+    config, tmp_path, monkeypatch, part, given, message
+):
+    """However it is frozen: the encoder has two layers."""
+    monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *_: None)
+    with pytest.raises(ConfigError, match=message.format(part)):
+        train(config(freeze=part, **given))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("family", ["bert", pytest.param("bart", marks=SLOW)])
+def test_objectives_that_compare_dropout_need_some(config, encoder_folder, tmp_path, family):
+    without = helpers.copy_without_dropout(encoder_folder(family), tmp_path / "still")
+    for given, name in (
+        ({"aux": ["consistency"]}, "consistency"),
+        ({"aux": [], "loss": "r_drop"}, "r_drop"),
+    ):
+        given |= {"weights": "fixed", "epochs": 1}
+        with pytest.raises(ConfigError, match=f"^{name} compares passes .* are 0: "):
+            train(config(encoder=without, **given))
+        train(config(encoder=str(encoder_folder(family)), output=str(tmp_path / name), **given))
+    adapted = {"lora_rank": 2, "lora_dropout": 0.1, "weights": "fixed", "epochs": 1}
+    train(config(encoder=without, aux=["consistency"], output=str(tmp_path / "lora"), **adapted))
