@@ -44,17 +44,14 @@ def results(tmp_path_factory, encoder_folder):
     return found, [row for row in rows if row["kind"] == "train"]
 
 
-def test_a_plug_in_task_trains(results):
+def test_a_plug_in_task_trains_and_a_plug_in_weighting_sets_the_weights(results):
     found, steps = results
     assert set(found.weights) == {"primary", "rare_first", "long_or_short"}
     for name in found.weights:
         assert all(row[f"loss/{name}"] > 0 for row in steps)
     assert all(row["loss/primary"] < 2 for row in steps)  # as a Brier score is
-
-
-def test_a_plug_in_weighting_sets_the_weights(results):
-    _, (row,) = results
-    for name in ("primary", "rare_first", "long_or_short"):
+    (row,) = steps
+    for name in found.weights:
         assert row[f"weight/{name}"] * row[f"loss/{name}"] == pytest.approx(1, rel=1e-6)
 
 

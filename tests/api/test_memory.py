@@ -318,14 +318,11 @@ def test_a_copy_of_settings_with_a_mistake_is_refused(changed, message, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_stream_is_no_data_set():
+def test_a_stream_is_no_data_set_and_a_split_that_resembles_test_is_noted():
     stream = Dataset.from_pandas(FRAME).to_iterable_dataset()
     for data in (stream, {"train": stream}):
         with helpers.one_line(DataError, "IterableDataset is a stream"):
             auxlearn.load_dataset(data)
-
-
-def test_a_split_that_resembles_test_is_noted():
     notes = auxlearn.load_dataset(FRAME.replace({"split": {"test": "tset"}})).notes
     assert any("no split 'test': did you mean 'tset'?" in note for note in notes)
 

@@ -52,8 +52,10 @@ def config_of(trained: list[RunConfig], *arguments: object) -> RunConfig:
     return trained[-1]
 
 
-def test_without_options_the_defaults_are_trained(trained):
+def test_without_options_the_defaults_are_trained_in_the_default_folder(trained):
     assert config_of(trained) == RunConfig().resolved()
+    result = call("train", "--seed", "4")
+    assert f"run folder: {default_output(trained[-1])}\n" in result.stdout
 
 
 def test_plug_ins_of_a_file_are_announced_before_they_run(trained, config_file, tmp_path):
@@ -300,11 +302,6 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(
     assert said[5].startswith("training: 40 in ")
     assert len(said) == 6
     assert "\x1b" not in result.output
-
-
-def test_the_default_run_folder_is_printed(trained):
-    result = call("train", "--seed", "4")
-    assert f"run folder: {default_output(trained[0])}\n" in result.stdout
 
 
 def test_a_task_registered_in_this_process_has_options(trained):

@@ -364,16 +364,13 @@ def test_a_task_with_a_name_of_its_own_is_written_as_it_was_given():
     assert config.resolved().digest != plain.resolved().digest
 
 
-def test_settings_of_others_are_strict_too():
+def test_settings_of_others_are_strict_too_and_those_of_a_run_are_described():
     class Mine(Settings):
         size: int = 3
 
     with pytest.raises(ConfigError, match="mine: unknown key 'sise': did you mean 'size'"):
         validate(Mine, {"sise": 4}, "mine")
     assert validate(Mine, {"size": 4}, "mine").size == 4
-
-
-def test_every_setting_is_described():
     for name, field in RunConfig.model_fields.items():
         assert field.description, name
         assert section_of(name), name

@@ -63,9 +63,7 @@ def test_an_unknown_name_gets_a_suggestion():
     known = r"unknown weighting 'xyzzy': known: .*equal, .*fixed, .*meta"
     with pytest.raises(ConfigError, match=known):
         WEIGHTINGS.get("xyzzy")
-
-
-def test_a_hyphen_in_a_name_stands_for_an_underscore():
+    # A hyphen stands for an underscore.
     assert TASKS.get("random-mlm") is TASKS.get("random_mlm")
     assert PluginChoice.model_validate({"nash-mtl": {}}).name == "nash_mtl"
 
@@ -78,6 +76,7 @@ def test_every_built_in_name_leads_to_its_class(plugins):
         assert cls.name == name
         assert cls.__module__ == module
         assert cls.__doc__
+        assert plugins.code_digests(name) == {}
 
 
 def plugin(path, body):
@@ -210,10 +209,6 @@ def test_a_declared_class_is_identified_by_module_and_distribution(
     monkeypatch.setattr(EntryPoint, "dist", distribution)
     tasks = installed(body, theirs="Mine")
     assert tasks.code_digests("theirs") == {**first, "distribution a-package": "1.2"}
-
-
-def test_built_in_classes_have_no_digests():
-    assert TASKS.code_digests("l3mask") == WEIGHTINGS.code_digests("meta") == {}
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,12 @@ import torch
 from auxlearn.core.rng import derive_seed, generator, seeded
 
 
-def test_seeds_differ_by_purpose():
+def test_seeds_differ_by_purpose_and_are_the_same_on_every_machine():
     assert derive_seed(0, "l3mask", "mask", 17) == derive_seed(0, "l3mask", "mask", 17)
     purposes = [(0,), (1,), (10,), (0, 1), (0, "a"), (0, "b"), (1, "a"), (0, "ab"), (0, "a", "b")]
     purposes += [(0, "a", 1), (0, "a", 11), (0, "a", 1, 1)]
     assert len({derive_seed(*purpose) for purpose in purposes}) == len(purposes)
     assert all(0 <= derive_seed(*purpose) < 2**63 for purpose in purposes)
-
-
-def test_a_seed_is_the_same_on_every_machine():
     # SHA-256 of "3", a unit separator and "x"; the first eight bytes, shifted right by one.
     first = hashlib.sha256(b"3\x1fx").hexdigest()[:16]
     assert derive_seed(3, "x") == int(first, 16) // 2

@@ -68,13 +68,10 @@ def test_number_of_classes_is_the_published_one():
     assert all(count == 2 for name, count in counts.items() if name.startswith(("imdb", "sst")))
 
 
-def test_own_card(tmp_path):
+def test_own_card_and_an_unknown_one(tmp_path):
     card = read_card(write_card(tmp_path, hub={"id": "me/own", "columns": {"text": "body"}}))
     assert card.hub.columns == {"text": "body"}
     assert card.hub.splits["dev"] == "validation"
-
-
-def test_unknown_card():
     with pytest.raises(DataError, match="no data-set card 'acl-arc': did you mean 'acl_arc'"):
         find_card("acl-arc")
 

@@ -17,9 +17,6 @@ def test_the_named_column_of_a_table_is_read_and_text_where_there_is_none(tmp_pa
     assert read_corpus(path, "sentence").texts == ("one",)
     assert read_corpus(path).texts == ("two",)
     assert read_corpus(path, "body").texts == ("two",)
-
-
-def test_a_table_without_either_column_names_the_option(tmp_path):
     path = table(tmp_path, {"sentence": "one"})
     said = (
         rf"^corpus file {path} has no column 'body' or 'text' \(it has sentence\): name the column "

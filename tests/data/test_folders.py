@@ -61,15 +61,12 @@ def test_every_format_gives_the_same_splits(tmp_path, suffix, dev):
         assert split == expected
 
 
-def test_pairs_and_further_columns(tmp_path):
+def test_pairs_further_columns_and_columns_of_other_names(tmp_path):
     rows = [{**row, "text_pair": f"pair {i}", "id": i} for i, row in enumerate(ROWS)]
     write_splits(tmp_path, train=rows)
     train = read_folder(tmp_path).splits["train"]
     assert train.text_pairs == ("pair 0", "pair 1", "pair 2")
     assert train.meta == {"id": ("0", "1", "2")}
-
-
-def test_custom_column_names(tmp_path):
     rows = [{"q1": "one", "q2": "two", "y": 1}, {"q1": "three", "q2": "four", "y": 0}]
     write_splits(tmp_path, train=rows)
     columns = Columns(text_column="q1", text_pair_column="q2", label_column="y")
@@ -86,12 +83,9 @@ def test_label_names(value, name):
     assert label_name(value) == name
 
 
-def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet():
+def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet(tmp_path):
     assert sort_labels(["10", "9", "-1"]) == ("-1", "9", "10")
     assert sort_labels(["b", "10", "9"]) == ("10", "9", "b")
-
-
-def test_class_indices_do_not_depend_on_the_order_of_examples(tmp_path):
     write_splits(tmp_path, train=ROWS[::-1])
     assert read_folder(tmp_path).label_names == ("bad", "good")
 
@@ -143,35 +137,39 @@ def test_byte_order_marks_are_left_out_however_many(tmp_path, suffix):
     assert sum(map(len, read_folder(tmp_path).splits.values())) == len(ROWS)
 
 
-def test_tsv_with_unbalanced_quotation_marks_keeps_every_row(tmp_path):
-    rows = ['"open\ta', 'he said "yes"\tb', 'closed"\ta', '"whole"\tb']
-    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
-    texts = ('"open', 'he said "yes"', 'closed"', '"whole"')
+#: By name: the format, the content, and the texts that are read.
+CONTENTS = {
+    "unbalanced quotation marks": (
+        "tsv",
+        'text\tlabel\n"open\ta\nhe said "yes"\tb\nclosed"\ta\n"whole"\tb\n',
+        ('"open', 'he said "yes"', 'closed"', '"whole"'),
+    ),
+    "quoting of a csv writer": (
+        "tsv",
+        'text\tlabel\n"he said ""yes"""\ta\n""""\tb\n',
+        ('he said "yes"', '"'),
+    ),
+    "line separators of Unicode": (
+        "jsonl",
+        '\ufeff{"text": "one\u2028two", "label": "a"}\n{"text": "three\x85", "label": "b"}',
+        ("one\u2028two", "three\x85"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CONTENTS)
+def test_marks_and_separators_within_texts(tmp_path, what):
+    suffix, content, texts = CONTENTS[what]
+    (tmp_path / f"train.{suffix}").write_bytes(content.encode())
     assert read_folder(tmp_path).splits["train"].texts == texts
 
 
-def test_tsv_of_a_csv_writer_loses_its_quoting(tmp_path):
-    rows = [{"text": 'he said "yes"', "label": "a"}, {"text": '"', "label": "b"}]
-    write_table(tmp_path / "train.tsv", rows)
-    assert '"he said ""yes"""' in (tmp_path / "train.tsv").read_text()
-    assert read_folder(tmp_path).splits["train"].texts == ('he said "yes"', '"')
-
-
-def test_unicode_line_separators_do_not_end_a_json_line(tmp_path):
-    rows = [{"text": "one\u2028two", "label": "a"}, {"text": "three\x85", "label": "b"}]
-    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    (tmp_path / "train.jsonl").write_bytes(b"\xef\xbb\xbf" + lines.encode())
-    assert read_folder(tmp_path).splits["train"].texts == ("one\u2028two", "three\x85")
-
-
-def test_parquet_with_a_damaged_text(tmp_path):
+def test_what_is_damaged_or_missing_is_one_line(tmp_path):
     write_table(tmp_path / "train.parquet", ROWS)
     content = (tmp_path / "train.parquet").read_bytes()
     (tmp_path / "train.parquet").write_bytes(content.replace(b"a fine day", b"a fin\xff day"))
     assert "train.parquet" in message(tmp_path)
-
-
-def test_lists_of_tokens_are_read_as_words_with_tags(tmp_path):
+    (tmp_path / "train.parquet").unlink()
     write_splits(tmp_path, train=[{"tokens": ["a", "b"], "ner_tags": [0]}])
     assert message(tmp_path) == "train.jsonl:1: 2 words but 1 tags: each word has one"
     assert message(tmp_path / "nothing").startswith("there is no folder")

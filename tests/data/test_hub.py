@@ -232,10 +232,15 @@ def test_a_hub_that_does_not_answer_fails_in_seconds(monkeypatch, tmp_path):
     assert seconds < 5
 
 
-def test_offline_mode_is_named(monkeypatch, tmp_path):
+def test_offline_mode_is_named_and_a_data_set_that_the_hub_does_not_have(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     with pytest.raises(DataError, match=r"cannot be reached \(HF_HUB_OFFLINE is set\)"):
+        load_hub("some/set")
+    refuse = Mock(side_effect=HFValidationError("no such id"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    with pytest.raises(DataError, match="the hub has no data set 'some/set' that may be read"):
         load_hub("some/set")
 
 
@@ -252,11 +257,3 @@ def test_the_local_cache_is_used_if_the_hub_cannot_be_reached(serve, monkeypatch
     dataset = load_hub("some/set", columns=PAIRS)
     assert seen == [True]
     assert dataset.notes == ("the hub cannot be reached (no cable): read from the local cache",)
-
-
-def test_a_data_set_that_the_hub_does_not_have(monkeypatch):
-    refuse = Mock(side_effect=HFValidationError("no such id"))
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
-    with pytest.raises(DataError, match="the hub has no data set 'some/set' that may be read"):
-        load_hub("some/set")

@@ -104,13 +104,10 @@ def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     assert load_dataset(str(tmp_path / "mine"), seed=6).fingerprint != dataset.fingerprint
 
 
-def test_folder_with_other_columns(tmp_path):
+def test_folder_with_other_columns_and_with_the_name_of_a_card(tmp_path, monkeypatch):
     (tmp_path / "train.csv").write_text("body,kind\na,x\nb,y\nc,x\nd,y\n")
     dataset = load_dataset(str(tmp_path), columns=Columns(text_column="body", label_column="kind"))
     assert dataset.label_names == ("x", "y")
-
-
-def test_a_folder_takes_precedence_over_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(Path("imdb"), "train", [f"text {i}" for i in range(20)])
     assert len(load_dataset("imdb").splits["train"]) == 18
@@ -151,13 +148,10 @@ def test_dev_held_out_of_test_does_not_depend_on_the_seed(asked):
     assert first.fingerprint == second.fingerprint
 
 
-def test_card_without_a_hub_id_says_how_to_make_the_folder(asked):
+def test_card_file_and_a_card_without_a_hub_id_which_says_how_to_make_the_folder(asked, tmp_path):
     with pytest.raises(DataError, match=r"ohsumed.*text_gcn.*train\.jsonl"):
         load_dataset("ohsumed")
     assert asked == []
-
-
-def test_card_file(asked, tmp_path):
     card = tmp_path / "own.yaml"
     card.write_text(
         "{name: own, title: t, description: d, hub: {id: me/own}, label_names: [a, b],"
@@ -197,7 +191,10 @@ def test_a_path_is_never_looked_up_on_the_hub(asked, spec, tmp_path, monkeypatch
     assert asked == []
 
 
-def test_unknown_name(tmp_path, monkeypatch):
+def test_names_known_and_unknown(tmp_path, monkeypatch):
+    names = dataset_names()
+    assert set(names) == {"pydocs", *card_names()}
+    assert all(title and "\n" not in title for title in names.values())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"did you mean 'acl_arc'.*a path of a table"):
         load_dataset("ACL-ARC")
@@ -211,9 +208,3 @@ def test_evaluation_split_of_a_folder_and_of_a_name(asked, tmp_path):
     assert (split.name, train.name) == ("dev", "train")
     with pytest.raises(DataError, match="has no split 'tset': did you mean 'test'"):
         load_evaluated("some/set", "tset")
-
-
-def test_names_and_titles():
-    names = dataset_names()
-    assert set(names) == {"pydocs", *card_names()}
-    assert all(title and "\n" not in title for title in names.values())

@@ -41,11 +41,13 @@ def test_labels_of_the_same_name_need_no_map():
     assert (fewer.label_names, fewer.labels) == (NLI, (1, 0))
 
 
-def test_several_classes_may_map_to_one_label():
+def test_several_classes_may_map_to_one_label_but_not_all():
     found = map_labels(NLI, HANS, TO_HANS, "hans")
     assert found.label_names == HANS
     assert found.targets == (0, 1, 1)
     assert found.labels == (0, 1)
+    with pytest.raises(DataError, match="'hans': every class of the model maps to the label 'x'"):
+        map_labels(("a", "b"), ("x",), {"a": "x", "b": "x"}, "hans")
 
 
 def test_two_spellings_of_a_label_are_one_label_of_an_example():
@@ -72,11 +74,6 @@ def test_unmatched_labels_give_one_line_with_both_label_sets(model, found, given
         map_labels(model, found, given, "hans")
 
 
-def test_a_map_of_all_classes_to_one_label_is_refused():
-    with pytest.raises(DataError, match="'hans': every class of the model maps to the label 'x'"):
-        map_labels(("a", "b"), ("x",), {"a": "x", "b": "x"}, "hans")
-
-
 def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
     rows = [("a b", HANS[0], {"heuristic": "x"}), ("c d", HANS[1], {"heuristic": "y"})]
     folder = write(tmp_path / "hans", test=rows)
@@ -87,10 +84,8 @@ def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
     assert ood.partner is None
     with pytest.raises(DataError, match="no counterpart for neutral, contradiction"):
         load_ood_set(OODSource.model_validate(str(folder)), "another_set", NLI)
-
-
-def test_a_card_that_does_not_fit_the_folder_is_ignored(tmp_path):
-    folder = write(tmp_path / "hans", test=[("a", "yes"), ("b", "no")])
+    # A card that does not fit the folder is ignored.
+    write(folder, test=[("a", "yes"), ("b", "no")])
     ood = load_ood_set(OODSource.model_validate(str(folder)), "mnli", ("no", "yes"))
     assert ood.source.subsets == ()
     assert ood.labels.targets == (0, 1)

@@ -25,11 +25,14 @@ def make_split(rows: list[tuple[str, int]], classes: int = 3) -> Split:
 UNEVEN = make_split([(f"text {i}", 0 if i < 140 else 1 if i < 190 else 2) for i in range(200)])
 
 
-def test_the_held_out_share_is_stratified():
+def test_the_held_out_share_is_stratified_where_there_are_labels():
     rest, dev = hold_out(UNEVEN, 0.1, seed=0)
     assert Counter(dev.labels) == {0: 14, 1: 5, 2: 1}
     assert Counter(rest.labels) == {0: 126, 1: 45, 2: 9}
     assert (rest.name, dev.name) == ("train", "dev")
+    split = Split("corpus", tuple(f"t{i}" for i in range(10)), None, ())
+    rest, dev = hold_out(split, 0.2, seed=0)
+    assert (len(rest), len(dev), dev.labels) == (8, 2, None)
 
 
 def test_no_example_is_lost_duplicated_or_reordered():
@@ -44,20 +47,16 @@ def test_no_example_is_lost_duplicated_or_reordered():
         assert part.labels == tuple(UNEVEN.labels[row] for row in own)
 
 
-def test_the_choice_depends_on_the_seed_only():
+def test_the_choice_depends_on_the_seed_only_and_not_on_the_order_of_examples():
     first = hold_out(UNEVEN, 0.1, seed=3)
     random.seed(99)
     state = random.getstate()
     assert hold_out(UNEVEN, 0.1, seed=3) == first
     assert random.getstate() == state
     assert hold_out(UNEVEN, 0.1, seed=4) != first
-
-
-def test_the_choice_does_not_depend_on_the_order_of_examples():
     order = random.Random(1).sample(range(200), 200)
-    _, dev = hold_out(UNEVEN, 0.1, seed=3)
     _, shuffled = hold_out(UNEVEN.select(order), 0.1, seed=3)
-    assert set(dev.texts) == set(shuffled.texts)
+    assert set(first[1].texts) == set(shuffled.texts)
 
 
 def test_equal_texts_stay_together():
@@ -148,12 +147,6 @@ def test_numbers_are_held_out_by_their_share_however_few(count, held):
     assert (len(splits["train"]), len(splits["dev"])) == (count - held, held)
 
 
-def test_unlabelled_text_can_be_divided():
-    split = Split("corpus", tuple(f"t{i}" for i in range(10)), None, ())
-    rest, dev = hold_out(split, 0.2, seed=0)
-    assert (len(rest), len(dev), dev.labels) == (8, 2, None)
-
-
 def as_folds(split: Split, count: int) -> list[TextDataset]:
     dataset = TextDataset("set", {"train": split, "test": UNEVEN})
     return [take_fold(dataset, f"{number}/{count}") for number in range(1, count + 1)]
@@ -191,7 +184,9 @@ def test_folds_are_as_even_as_those_of_scikit_learn():
     assert spread(own) <= max(2, spread(others))
 
 
-def test_folds_do_not_depend_on_the_order_of_the_examples():
+def test_folds_do_not_depend_on_the_order_of_the_examples_and_need_texts():
+    with pytest.raises(DataError, match="data set 'set': 2 distinct training texts cannot be"):
+        as_folds(make_split([("a", 0), ("a", 0), ("b", 1)]), 3)
     turned = UNEVEN.select(list(range(200))[::-1])
     for one, other in zip(as_folds(UNEVEN, 4), as_folds(turned, 4), strict=True):
         assert one.splits["test"].texts == other.splits["test"].texts[::-1]
@@ -221,8 +216,3 @@ def test_notes_are_of_what_is_read():
     assert [1 in take_fold(dataset, f"{n}/3").splits["test"].labels for n in (1, 2, 3)] == [
         number in alone for number in (1, 2, 3)
     ]
-
-
-def test_fewer_texts_than_folds():
-    with pytest.raises(DataError, match="data set 'set': 2 distinct training texts cannot be"):
-        as_folds(make_split([("a", 0), ("a", 0), ("b", 1)]), 3)

@@ -163,17 +163,13 @@ def test_a_finished_run_is_refused_when_an_input_has_changed(
     assert train(config) == results
 
 
-def test_a_new_split_and_two_changes_at_once(finished):
+def test_a_new_split_two_changes_at_once_and_another_version_of_the_package(finished, monkeypatch):
     place, config, _ = finished
     both = r"the data set \(hard\), .*corpus.jsonl .* have changed"
     helpers.write_splits(place / "data", hard=examples(0, 3))
     with changed(place / "corpus.jsonl"), pytest.raises(RunError, match=both):
         train(config)
     (place / "data" / "hard.jsonl").unlink()
-
-
-def test_another_version_of_the_package_is_another_run(finished, monkeypatch):
-    _, config, _ = finished
     monkeypatch.setattr("auxlearn.training.inputs.__version__", "99.0")
     with pytest.raises(RunError, match=r"but the auxlearn \(version\) has changed since"):
         train(config)

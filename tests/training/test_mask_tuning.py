@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,15 +64,13 @@ def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_p
     )
 
 
-def test_every_micro_batch_is_recorded(config, tmp_path):
-    train(config(gradient_accumulation_steps=2, epochs=1))
-    assert len(read_perturbations(tmp_path / "run")) == 12
-
-
-def test_texts_that_a_gate_keeps_from_the_classifier_are_not_recorded(config, tmp_path):
+def test_every_micro_batch_is_recorded_but_no_text_that_a_gate_keeps_from_the_classifier(config):
+    results = train(config(gradient_accumulation_steps=2, epochs=1))
+    assert len(read_perturbations(results.folder)) == 12
+    shutil.rmtree(results.folder)
     results = train(config(weights={"meta": {"horizon": "steps", "gate": 0.39}}))
     assert results.weights == {"primary": 1.0, "mask_tuning": 0.0}
-    assert not (tmp_path / "run" / "perturbations.jsonl").exists()
+    assert not (results.folder / "perturbations.jsonl").exists()
 
 
 def test_the_ablations_train_on_text_perturbed_once(config, tmp_path):

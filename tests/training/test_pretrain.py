@@ -192,14 +192,11 @@ def test_the_output_is_checked_before_any_work(tapt, tmp_path, monkeypatch, what
 
 def test_a_home_folder_is_meant_by_a_tilde(tapt, finished, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    shutil.copytree(finished[0], tmp_path / "made")
+    folder = shutil.copytree(finished[0], tmp_path / "made")
     assert tapt("~/made").seconds == 0
     with pytest.raises(UserError, match="no home folder for ~nosuchuser/x"):
         tapt("~nosuchuser/x")
-
-
-def test_a_damaged_result_is_one_line(tapt, finished, tmp_path):
-    folder = shutil.copytree(finished[0], tmp_path / "made")
+    # A damaged result is one line.
     (folder / "model.safetensors").write_bytes(b"")
     with pytest.raises(errors.EncoderError, match="is damaged"):
         tapt(folder)

@@ -41,7 +41,11 @@ def kept(start):
 
 @pytest.fixture(scope="module")
 def lean(start, kept):
-    return start("lean", keep_model=False)
+    reporter = helpers.Messages()
+    results = start("lean", reporter, keep_model=False)
+    (line,) = [line for line in reporter.lines if line.startswith("tokens per text of train")]
+    assert "12 of 12 are longer than the 16 of max_length and are cut, which keeps" in line
+    return results
 
 
 def test_predictions_after_the_run_see_the_tokens_that_it_saw(kept, start):
@@ -134,10 +138,3 @@ def test_what_needs_the_model_says_so_in_one_line_and_the_rest_works(lean, kept,
     assert len(compared) > 0
     frame = auxlearn.perturbations(lean).to_frame()
     assert frame.equals(auxlearn.perturbations(kept).to_frame())
-
-
-def test_the_first_lines_of_a_run_say_how_much_is_cut(start):
-    reporter = helpers.Messages()
-    start("said", reporter, keep_model=False, epochs=1, aux=())
-    (line,) = [line for line in reporter.lines if line.startswith("tokens per text of train")]
-    assert "12 of 12 are longer than the 16 of max_length and are cut, which keeps" in line
