@@ -387,7 +387,7 @@ def test_a_text_is_scored_by_the_sum_of_its_tokens(one_layer):
     assert tokens["log_probability"].sum() == pytest.approx(whole["log_probability"][0])
 
 
-def test_bad_input(one_layer, tmp_path):
+def test_what_cannot_be_scored(one_layer, tmp_path):
     assert "score needs texts" in error("score", "--encoder", one_layer)
     command = ["score", "--encoder", one_layer, "a text", "--output", tmp_path / "scores.doc"]
     assert "names no format" in error(*command)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -279,37 +277,17 @@ def test_a_record_of_an_earlier_version_has_what_objectives_read_apart(tmp_path)
 def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_changed(
     tmp_path, encoder_folder, monkeypatch
 ):
-    package, about = tmp_path / "someones", tmp_path / "someones-1.0.dist-info"
-    package.mkdir()
-    about.mkdir()
-    source = (
-        "from auxlearn.tasks.random_mlm import RandomMLM\n\nclass Theirs(RandomMLM):\n    pass\n"
-    )
-    (package / "__init__.py").write_text("")
-    (about / "entry_points.txt").write_text("[auxlearn.tasks]\ntheirs = someones.code:Theirs\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-    def ask(content: str, version: str):
-        """As a new process would: nothing of the package is imported yet."""
-        (package / "code.py").write_text(content)
-        metadata = f"Metadata-Version: 2.1\nName: someones\nVersion: {version}\n"
-        (about / "METADATA").write_text(metadata)
-        for name in [name for name in sys.modules if name.partition(".")[0] == "someones"]:
-            del sys.modules[name]
-        importlib.invalidate_caches()
-        for known in (TASKS._registered, TASKS._code):
-            known.pop("theirs", None)
-        return train(config)
-
-    changes = {"plugins": (), "aux": (PluginChoice(name="theirs"),), "ood": (), "epochs": 1}
+    digests = {"module someones.code": "1", "distribution someones": "1.0"}
+    monkeypatch.setattr(TASKS, "code_digests", lambda name: dict(digests))
+    changes = {"plugins": (), "aux": (PluginChoice(name="random_mlm"),), "ood": (), "epochs": 1}
     config = write_inputs(tmp_path, encoder_folder("bert")).model_copy(update=changes)
-    results = ask(source, "1.0")
-    assert ask(source, "1.0") == results
-    with pytest.raises(RunError, match=r"but the task theirs \(module someones.code\) has changed"):
-        ask(source + "    more = 1\n", "1.0")
-    with pytest.raises(RunError, match=r"task theirs \(distribution someones\) has changed"):
-        ask(source, "1.1")
+    results = train(config)
+    assert train(config) == results
+    for name in digests:
+        with monkeypatch.context() as patch:
+            patch.setitem(digests, name, "2")
+            with pytest.raises(RunError, match=rf"the task random_mlm \({name}\) has changed"):
+                train(config)
 
 
 def test_another_process_may_finish_the_run_while_this_one_reads(finished, monkeypatch):

@@ -238,16 +238,9 @@ def start_pair(*arguments, seconds=60):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    settings = (
-        os.environ
-        | ALONE
-        | {
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "AUXLEARN_PROCESS_TIMEOUT": str(seconds),
-        }
-    )
+    settings = os.environ | ALONE
+    settings |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    settings |= {"AUXLEARN_PROCESS_TIMEOUT": str(seconds)}
     command = [sys.executable, "-m", "tests.training.together"]
     return [
         subprocess.Popen([*command, *map(str, own)], env=settings | {"RANK": str(number)}, **OUTPUT)
