@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,13 +131,9 @@ def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
     """Return the folder of a tiny untrained encoder, by family."""
     from tests import helpers
 
-    made: dict[str, Path] = {}
-
+    @cache
     def folder(family: str) -> Path:
-        if family not in made:
-            place = tmp_path_factory.mktemp(family)
-            made[family] = helpers.write(place, *helpers.build(family))
-        return made[family]
+        return helpers.write(tmp_path_factory.mktemp(family), *helpers.build(family))
 
     return folder
 
@@ -157,14 +154,11 @@ def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
     """Return the folder of a tiny, briefly trained encoder: BERT or RoBERTa."""
     from tests import helpers
 
-    made: dict[str, Path] = {}
-
+    @cache
     def folder(family: str) -> Path:
-        if family not in made:
-            model, tokenizer = helpers.build(family, spread=0.1)
-            helpers.train_for_a_moment(model, tokenizer)
-            made[family] = helpers.write(tmp_path_factory.mktemp(family), model, tokenizer)
-        return made[family]
+        model, tokenizer = helpers.build(family, spread=0.1)
+        helpers.train_for_a_moment(model, tokenizer)
+        return helpers.write(tmp_path_factory.mktemp(family), model, tokenizer)
 
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,15 +28,13 @@ TEXTS = [text for text in helpers.LINES if len(text.split()) < 17][:8]
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory, encoder_folder):
     """Folders of finished runs by encoder family."""
-    made = {}
 
-    def run(family: str = "bert"):
-        if family not in made:
-            folder = tmp_path_factory.mktemp("runs") / family
-            made[family] = write_run(folder, encoder_folder(family), dataset="reviews")
-        return made[family]
+    @cache
+    def run(family):
+        folder = tmp_path_factory.mktemp("runs") / family
+        return write_run(folder, encoder_folder(family), dataset="reviews")
 
-    return run
+    return lambda family="bert": run(family)
 
 
 def by_pipeline(run, inputs) -> np.ndarray:
