@@ -1,17 +1,14 @@
 """A pretend accelerator: a device of torch's PrivateUse1 kind, written in Python.
 
 Its tensors say ``pretend:0`` and keep their numbers on the CPU. As with CUDA, an operation that
-mixes them with CPU tensors raises, and the device has a random generator of its own. Whatever would
-make the host wait for a CUDA device is counted, with its place in the source.
-
-What counts as a wait follows the CUDA backend of torch:
+mixes them with CPU tensors raises, and the device has a random generator of its own. What makes the
+host wait for a CUDA device is counted, with its place in the source:
 
 * reading a value (``item``, ``float``, ``bool``, ``tolist``, ``equal``), and any copy to the CPU,
-  which is blocking whatever ``non_blocking`` says, because its target is pageable memory;
-* a copy to the device without ``non_blocking=True``; with it, pageable memory is staged at once and
-  nothing is waited for. ``torch.tensor(..., device=...)`` and ``new_tensor`` are blocking copies;
+  whose target is pageable memory;
+* a copy to the device without ``non_blocking=True``, such as ``torch.tensor(..., device=...)``;
 * operations whose result has a size that depends on values (``nonzero``, ``unique``, indexing by a
-  boolean mask), and indexing by a tensor of the CPU, which is copied blocking;
+  boolean mask), and indexing by a tensor of the CPU, which is copied;
 * factorisations that report errors through a status on the device (``torch.linalg.solve``).
 
 Not pretended: pinned memory, streams, several devices, fused kernels (attention is computed in

@@ -27,21 +27,14 @@ def call(*arguments: object, typed: str | None = None, fault: bool = False) -> R
     return result
 
 
-def lines_of_error(*arguments: object, typed: str | None = None) -> list[str]:
-    """Run ``auxlearn``, which must fail with error lines only, and return these lines."""
-    result = call(*arguments, typed=typed)
+def error(*arguments: object) -> str:
+    """Run ``auxlearn``, which must fail with one line, and return it."""
+    result = call(*arguments)
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert lines
-    assert all(line.startswith("error: ") for line in lines), result.stderr
-    return [line.removeprefix("error: ") for line in lines]
-
-
-def error(*arguments: object, typed: str | None = None) -> str:
-    """Run ``auxlearn``, which must fail with one line, and return it."""
-    (line,) = lines_of_error(*arguments, typed=typed)
-    return line
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: "), result.stderr
+    return line.removeprefix("error: ")
 
 
 def parse(line: str) -> click.Context:

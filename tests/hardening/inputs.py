@@ -27,13 +27,13 @@ class Place:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
-    def copy_encoder(self, name: str = "encoder", family: str = "bert") -> Path:
+    def copy_encoder(self) -> Path:
         """Copy a tiny encoder, to be spoiled."""
-        return Path(shutil.copytree(self.encoder_folder(family), self.path / name))
+        return Path(shutil.copytree(self.encoder_folder("bert"), self.path / "encoder"))
 
-    def copy_run(self, name: str = "run") -> Path:
+    def copy_run(self) -> Path:
         """Copy the finished run, to be spoiled."""
-        return Path(shutil.copytree(self.finished_run(), self.path / name))
+        return Path(shutil.copytree(self.finished_run(), self.path / "run"))
 
 
 Make = Callable[[Place], object]

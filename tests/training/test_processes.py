@@ -71,9 +71,9 @@ OUTPUT = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 ALONE = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
-def launch(*arguments, count=2):
+def launch(*arguments):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={count}", "-m", *map(str, arguments)]
+    command += ["--nproc-per-node=2", "-m", *map(str, arguments)]
     return subprocess.Popen(command, env=os.environ | ALONE, **OUTPUT)
 
 
@@ -233,14 +233,14 @@ def test_a_process_that_does_not_answer_is_one_line_after_a_time(monkeypatch):
             _timeout()
 
 
-def start_pair(*arguments, seconds=60):
+def start_pair(*arguments):
     """Start two processes without torchrun."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = os.environ | ALONE
     settings |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    settings |= {"AUXLEARN_PROCESS_TIMEOUT": str(seconds)}
+    settings |= {"AUXLEARN_PROCESS_TIMEOUT": "60"}
     command = [sys.executable, "-m", "tests.training.together"]
     return [
         subprocess.Popen([*command, *map(str, own)], env=settings | {"RANK": str(number)}, **OUTPUT)

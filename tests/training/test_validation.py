@@ -279,10 +279,9 @@ def test_validation_texts_are_labelled_and_at_least_two_for_a_dev_head(tiny_bert
         ValidationObjective(tokenized(tiny_bert, LINES[:1], [0]), 8, "accuracy", 0, "fitted")
 
 
-def random_logits(examples=12, classes=3):
-    generator = torch.Generator().manual_seed(2)
-    logits = torch.randn(examples, classes, generator=generator, dtype=torch.float64)
-    return logits, torch.arange(examples) % classes
+def random_logits():
+    logits = torch.randn(12, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return logits, torch.arange(12) % 3
 
 
 def test_certain_predictions_have_the_accuracy_itself():
