@@ -87,11 +87,9 @@ class LazyGroup(click.Group):
     """The group of all :data:`COMMANDS`, which turns errors into single lines."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of :data:`COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        """Import and return the command of that name."""
         if name not in COMMANDS:
             return None
         return importlib.import_module(f"auxlearn.commands.{name}").command
@@ -102,12 +100,10 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """Parse the options of the program."""
         with one_line_errors(debug=False):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
         with one_line_errors(ctx.params["debug"]), interruptible():
             return super().invoke(ctx)
 
@@ -220,5 +216,4 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     cli(prog_name="auxlearn")

@@ -71,7 +71,6 @@ class SettingOption(click.Option):
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """Read the value."""
         value, rest = super().handle_parse_result(ctx, opts, args)
         if value in (None, ()):  # the default of the settings applies
             ctx.params.pop(str(self.name), None)
@@ -97,7 +96,6 @@ class ExampleCommand(click.Command):
                 formatter.write(f"{indent}# {example.title}\n{indent}{example.line}\n")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options under their sections."""
         for title, records in self.sections(ctx).items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -112,7 +110,6 @@ class ExampleCommand(click.Command):
         return found
 
     def section_of(self, option: click.Parameter) -> str:
-        """Return the section of an option."""
         return option.section if isinstance(option, SettingOption) else "Options"
 
 
@@ -153,7 +150,6 @@ class RunCommand(ExampleCommand):
         }
 
     def section_of(self, option: click.Parameter) -> str:
-        """Return the section of a setting."""
         if option.name in _FIRST or option.name not in RunConfig.model_fields:
             return "Options"
         return f"Further options, {section_of(str(option.name)).lower()}"
@@ -194,7 +190,6 @@ _METAVARS = {
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a setting."""
     return _FLAGS.get(name, f"--{name.replace('_', '-')}")
 
 

@@ -121,7 +121,6 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
 
 
 def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
-    """Return the texts as a table."""
     if file is not None:
         return table_of(file)
     if texts:

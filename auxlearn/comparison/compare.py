@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +24,9 @@ from auxlearn.comparison.result import (
     DatasetRuns,
     MetricComparison,
     RankComparison,
+    methods_in,
 )
-from auxlearn.comparison.runs import NamedRuns, named_runs
+from auxlearn.comparison.runs import NamedRuns, Setting, named_runs
 from auxlearn.comparison.scores import (
     Predictions,
     check_metric,
@@ -171,11 +172,10 @@ def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
         if twice := [one for one in dict.fromkeys(given) if list(given).count(one) > 1]:
             raise ConfigError(f"{what} {shorten(twice[0])} is given twice: leave one of them out")
     against, without, sets, restarts = asked.against, asked.without, asked.sets, asked.restarts
-    settings = renamed(methods_of(found), asked.names)
-    grouped: dict[tuple[tuple[str, str], ...], list[DatasetRuns]] = {}
-    for setting, members in joined_folds(settings).items():
+    grouped: dict[Setting, list[DatasetRuns]] = defaultdict(list)
+    for setting, members in joined_folds(renamed(methods_of(found), asked.names)).items():
         key = tuple(pair for pair in setting if pair[0] != "dataset")
-        grouped.setdefault(key, []).append(DatasetRuns(dict(setting), members))
+        grouped[key].append(DatasetRuns(dict(setting), members))
     everyone = {m.name: None for group in grouped.values() for one in group for m in one.methods}
     compared = [] if against is None else [against]
     _check_names("method", [*asked.methods, *without, *compared], everyone)
@@ -184,9 +184,8 @@ def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
         raise ConfigError(f"'{against}' is left out, so that nothing can be compared with it")
     blocks = []
     for key, group in grouped.items():
-        left = [_selected(one, chosen) for one in group]
-        left = [one for one in left if any(method.runs for method in one.methods)]
-        if left:
+        selected = [_selected(one, chosen) for one in group]
+        if left := [one for one in selected if any(method.runs for method in one.methods)]:
             blocks.append(_block(dict(key), left, asked))
     available = {s for block in blocks for one in block.datasets for s in _sets(one)}
     _check_names("evaluation set", sets, available)
@@ -231,9 +230,7 @@ def _mixed_threads(blocks: Sequence[Block]) -> list[str]:
     """Return how many runs computed with each number of threads, if they differ."""
     runs = {
         results.folder: results.environment.threads
-        for block in blocks
-        for one in block.datasets
-        for method in one.methods
+        for method in methods_in(blocks)
         for results in method.results.values()
         if not results.environment.gpus
     }
@@ -322,9 +319,7 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
 def _compare_on(
     runs: DatasetRuns, name: str, metrics: Sequence[str], against: str | None
 ) -> list[MetricComparison]:
-    """Compare the methods of a setting on one evaluation set."""
-    scored = [m for m in runs.methods if any(name in r.evaluations for r in m.results.values())]
-    found, places = read_predictions(scored, name)
+    found, places = read_predictions([m for m in runs.methods if m.has(name)], name)
     known = [one for one in metrics if found.knows(one)]
     return [_compare_by(runs.name, name, metric, found, places, against) for metric in known]
 
@@ -381,7 +376,6 @@ def _detectable(column: MetricComparison, against: str | None) -> float:
 def _across(
     columns: Sequence[MetricComparison], methods: Sequence[str], against: str | None
 ) -> RankComparison:
-    """Compare methods across data sets by one metric."""
     first, names = columns[0], [column.dataset for column in columns]
     better = sign(first.metric)
     ranks = rank_methods({name: [better * one.means[name] for one in columns] for name in methods})

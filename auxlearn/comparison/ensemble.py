@@ -102,7 +102,6 @@ class Ensemble:
         return pandas.DataFrame.from_dict(rows, orient="index", columns=list(self.scores.metrics))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all scores as JSON holds them."""
         return {
             "set": self.set,
             "runs": {str(path): scores.to_dict() for path, scores in self.runs.items()},
@@ -204,12 +203,9 @@ def ensemble(
     else:
         folders = runs_of_method(expand(runs[0]), method)
     place = None if output is None else expand(output)
-    given = {
-        "text_column": text_column,
-        "text_pair_column": text_pair_column,
-        "label_column": label_column,
-    }
-    columns = {name: value for name, value in given.items() if value is not None}
+    names = ("text_column", "text_pair_column", "label_column")
+    given = zip(names, (text_column, text_pair_column, label_column), strict=True)
+    columns = {name: value for name, value in given if value is not None}
     if columns and dataset is None:
         raise ConfigError(f"{next(iter(columns))} is of another data set: name it by dataset")
     if place is not None:
@@ -229,11 +225,7 @@ def ensemble(
 def _read_by(runs: Sequence[Path]) -> list[str]:
     """Return the data sets of finished runs."""
     configs = [RunFolder(run).read_config() for run in runs]
-    return [
-        source
-        for config in configs
-        for source in (config.dataset, *(one.dataset for one in config.ood))
-    ]
+    return [name for one in configs for name in (one.dataset, *(ood.dataset for ood in one.ood))]
 
 
 def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
@@ -241,12 +233,10 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
     if len(runs) < 2:
         raise RunError("an ensemble takes at least two runs: name more run folders")
     found: dict[Path, RunResults] = {}
-    resolved: set[Path] = set()
     for run in runs:
         finished_folder(run)
-        if run.resolve() in resolved:
+        if run.resolve() in {other.resolve() for other in found}:
             raise RunError(f"{run} is given twice: name each run once")
-        resolved.add(run.resolve())
         found[run] = RunResults.load(run)
     first, data = runs[0], found[runs[0]].dataset
     for run, results in found.items():
@@ -270,10 +260,8 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
 
 
 def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
-    """Average stored predictions."""
     name = _set_of(runs, split)
-    first = next(iter(runs.values()))
-    kind = first.kind
+    kind = next(iter(runs.values())).kind
     labels, label_names, members = _stored(runs, name, kind)
     scores = {run: results.evaluations[name].all for run, results in runs.items()}
     return _ensemble(name, kind, label_names, labels, members, scores, _thresholds(runs, kind))
@@ -292,7 +280,7 @@ def _stored(
 ) -> tuple[list[Any], tuple[str, ...], dict[Path, list[np.ndarray]]]:
     """Return the labels of a set with their names, and what each run has stored of it."""
     found: dict[Path, Stored] = {}
-    label_names: tuple[str, ...] = ()
+    first, label_names = next((run, results.names_of(name)) for run, results in runs.items())
     for run, results in runs.items():
         names, classes = results.names_of(name), kind is CLASSIFICATION
         if classes and kind.abridged(names):
@@ -304,14 +292,12 @@ def _stored(
         check_recorded(run, name, results, own.truth, own.predicted)
         if classes:
             _check_decision(run, name, np.array(own.predicted), np.array(own.values))
-        label_names = label_names or names
-        if names != label_names or own.truth != next(iter(found.values())).truth:
+        if names != label_names or own.truth != found[first].truth:
             raise RunError(
-                f"{next(iter(runs))} and {run} were evaluated on different examples of '{name}': "
-                "an ensemble takes runs of the same data"
+                f"{first} and {run} were evaluated on different examples of '{name}': an ensemble "
+                "takes runs of the same data"
             )
-    values = {run: own.values for run, own in found.items()}
-    return next(iter(found.values())).truth, label_names, values
+    return found[first].truth, label_names, {run: own.values for run, own in found.items()}
 
 
 def _mean(members: Mapping[Path, Sequence[np.ndarray]]) -> list[np.ndarray]:

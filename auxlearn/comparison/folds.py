@@ -40,11 +40,8 @@ def compare_folds(
     folds = sorted({fold for method in runs.methods for fold in method.folds})
     read = {}
     for fold in folds:
-        members = [method.folds[fold] for method in runs.methods if fold in method.folds]
-        members = [
-            one for one in members if any(name in r.evaluations for r in one.results.values())
-        ]
-        if members:
+        on_fold = [method.folds[fold] for method in runs.methods if fold in method.folds]
+        if members := [one for one in on_fold if one.has(name)]:
             read[fold] = read_predictions(members, name)
     columns = []
     for metric in metrics:
@@ -85,11 +82,10 @@ def _column(
         }
         for method in methods
     }
-    chosen = itertools.combinations(methods, 2)
     one_sided = against if against in methods else None
     pairs = [
         compare_two(scores, a, b, share, sign(metric))
-        for a, b in chosen
+        for a, b in itertools.combinations(methods, 2)
         if one_sided in (None, a, b)
     ]
     return MetricComparison(
@@ -106,7 +102,6 @@ def _column(
 
 
 def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int) -> Pair:
-    """Compare two methods on the folds and seeds that both have."""
     differences, beats = [], []
     for one in scores.values():
         seeds = sorted(set(one.get(a, {})) & set(one.get(b, {})))
@@ -123,9 +118,7 @@ def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int) -
 
 
 def fold_noise(values: Sequence[float], share: float) -> Noise:
-    """Return the variance of the mean over folds by Nadeau and Bengio's correction, as that of
-    ``seeds``; NaN where it is unknown, so that no interval is given.
-    """
+    """Return the corrected variance of the mean over folds as that of ``seeds``; NaN if unknown."""
     count = len(values)
     if math.isinf(share):
         return Noise(math.nan, 0.0, 0.0, 0, 1)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from auxlearn.comparison import plots
-from auxlearn.comparison.result import Block, ComparisonData, MetricComparison
+from auxlearn.comparison.methods import Method
+from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, methods_in
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.tables import Layout, Part, legend, marks, parts
 from auxlearn.core.files import write_text
@@ -48,7 +49,6 @@ def terminal(comparison: ComparisonData, layout: Layout) -> list[Grid | str]:
 
 
 def markdown(comparison: ComparisonData, layout: Layout) -> str:
-    """Return the whole comparison in Markdown."""
     found = []
     for block in comparison.blocks:
         for level, part in enumerate(parts(comparison, block, layout)):
@@ -76,10 +76,10 @@ def html(comparison: ComparisonData) -> str:
     layout = Layout()
     found: list[str] = []
     for block in comparison.blocks:
-        scores, *further = parts(comparison, block, layout)
-        for part in (scores, *further):
+        shown = list(parts(comparison, block, layout))
+        for part in shown:
             found += [f"<p>{escape_html(part.line)}</p>", part.grid.html()]
-        found += _small([scores.marks, *scores.notes])
+        found += _small([shown[0].marks, *shown[0].notes])
     notes = [*legend(comparison, layout), *comparison.notes]
     return "\n".join([*found, *_small(notes)])
 
@@ -89,7 +89,6 @@ def _small(notes: Iterable[str]) -> list[str]:
 
 
 def latex(comparison: ComparisonData, layout: Layout) -> str:
-    """Return the tables in LaTeX; how differences were tested stands in comments."""
     found = [r"% \usepackage{booktabs,graphicx}"]
     for block in comparison.blocks:
         scores, *further = parts(comparison, block, layout)
@@ -147,39 +146,27 @@ def published_notes(comparison: ComparisonData) -> list[str]:
 def _was_run(comparison: ComparisonData, result: PublishedResult) -> bool:
     """Return whether the setting of a published result was run, with whatever method."""
     setting = {axis: label for axis, label in result.labels.items() if axis != "method"}
-    return any(
-        all(method.labels.get(axis) == label for axis, label in setting.items())
-        for block in comparison.blocks
-        for data in block.datasets
-        for method in data.methods
-    )
+    return any(setting.items() <= method.labels.items() for method in methods_in(comparison.blocks))
 
 
 def _scores_here(comparison: ComparisonData, result: PublishedResult) -> list[float]:
     """Return the scores, one for each seed, of the method that a published result is for."""
-    for block in comparison.blocks:
-        for data in block.datasets:
-            for method in data.methods:
-                if all(method.labels.get(axis) == label for axis, label in result.labels.items()):
-                    found = [one.evaluations.get(result.set) for one in method.results.values()]
-                    return [one.all.metrics[result.metric] for one in found if one is not None]
+    for method in methods_in(comparison.blocks):
+        if result.labels.items() <= method.labels.items():
+            found = [one.evaluations.get(result.set) for one in method.results.values()]
+            return [one.all.metrics[result.metric] for one in found if one is not None]
     return []
 
 
 def render(comparison: ComparisonData, name: str, layout: Layout) -> str:
     """Return a comparison in a format by name: ``markdown``, ``latex`` or ``csv``."""
-    formats: dict[str, Callable[[], str]] = {
-        "markdown": lambda: markdown(comparison, layout),
-        "latex": lambda: latex(comparison, layout),
-        "csv": lambda: to_csv(score_rows(comparison)),
-    }
-    return formats[name]()
+    if name == "csv":
+        return to_csv(score_rows(comparison))
+    return markdown(comparison, layout) if name == "markdown" else latex(comparison, layout)
 
 
 def score_rows(comparison: ComparisonData) -> list[Row]:
-    """Return one row for each method, data set, evaluation set and metric, 0 to 1, with the 95%
-    interval over seeds and examples; a control has a standard error and the minutes of all runs.
-    """
+    """Return one row for each method, data set, set and metric, 0 to 1, and for each control."""
     rows = []
     for block in comparison.blocks:
         for column in block.columns:
@@ -250,35 +237,34 @@ def _seeds(block: Block, column: MetricComparison, count: int, *methods: str) ->
     """Return a number of seeds; of scores by fold, that of those that every fold has."""
     if not column.by_fold:
         return count
-    runs = [
-        set(fold.runs)
-        for data in block.datasets
-        for method in data.methods
-        if method.name in methods and (column.averaged or column.dataset == data.name)
-        for fold in method.folds.values()
-        if fold.runs
+    folds = [
+        one
+        for name in methods
+        for m in _methods_of(block, column, name)
+        for one in m.folds.values()
     ]
-    return len(set.intersection(*runs))
+    return len(set.intersection(*(set(fold.runs) for fold in folds if fold.runs)))
 
 
-def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison, name: str) -> Row:
-    """Return the chosen values of a method and the means over its runs."""
-    runs = [
+def _methods_of(block: Block, column: MetricComparison, name: str) -> list[Method]:
+    """Return the methods of a name, on the data set of a column or, of an average, on all."""
+    return [
         method
         for data in block.datasets
         for method in data.methods
         if method.name == name and (column.averaged or column.dataset == data.name)
     ]
-    chosen = {axis: runs[0].chosen.get(axis, "") for axis in comparison.chosen}
-    if column.averaged:
-        chosen = dict.fromkeys(chosen, "")
+
+
+def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison, name: str) -> Row:
+    """Return the chosen values of a method and the means over its runs."""
+    runs = _methods_of(block, column, name)
+    chosen = {} if column.averaged else runs[0].chosen
     means = {
-        f"{'epochs_to_best' if what == 'epochs' else what}": float(
-            np.mean([value for one in runs for value in one.by_seed(what).values()])
-        )
-        for what in ("epochs", "minutes")
+        heading: float(np.mean([value for one in runs for value in one.by_seed(what).values()]))
+        for heading, what in (("epochs_to_best", "epochs"), ("minutes", "minutes"))
     }
-    return {**chosen, **means}
+    return {axis: chosen.get(axis, "") for axis in comparison.chosen} | means
 
 
 def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]:

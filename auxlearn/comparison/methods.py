@@ -31,7 +31,6 @@ class Method:
     folds: dict[int, Method] = field(default_factory=dict)  # by number, if any
 
     def add(self, seed: int, path: Path, results: RunResults) -> None:
-        """Add a finished run."""
         if seed in self.runs:
             raise SweepError(
                 f"{self.runs[seed]} and {path} are both '{self.name}' with seed {seed}: "
@@ -39,6 +38,10 @@ class Method:
             )
         self.missing.pop(seed, None)
         self.runs[seed], self.results[seed] = path, results
+
+    def has(self, name: str) -> bool:
+        """Return whether some run was evaluated on a set."""
+        return any(name in found.evaluations for found in self.results.values())
 
     @classmethod
     def of_folds(cls, folds: Mapping[int, Method]) -> Method:
@@ -84,15 +87,12 @@ def methods_of(named: NamedRuns) -> Methods:
         method.chosen = dict(run.values)
         method.add(run.seed, run.path, run.results)
     settings: Methods = {}
+    finished = {setting for (setting, _, _), method in found.items() if method.runs}
     for (setting, _, source), method in found.items():
         # Of a method of which no value was chosen, there are only failures.
-        if method.runs or not (source and named.sweeps[source][1].chosen_axes):
+        unchosen = not method.runs and source and named.sweeps[source][1].chosen_axes
+        if setting in finished and not unchosen:
             settings.setdefault(setting, []).append(method)
-    settings = {
-        setting: members
-        for setting, members in settings.items()
-        if any(method.runs for method in members)
-    }
     if not settings:
         reason = f" ({named.notes[0]})" if named.notes else ""
         if errors := [run.error for run in named.runs if run.error]:

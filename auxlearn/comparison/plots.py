@@ -55,7 +55,6 @@ _STYLE = {
 
 @contextmanager
 def print_style() -> Iterator[None]:
-    """Apply the style of figures in print within the block."""
     import matplotlib as mpl
 
     with ONE_THREAD, mpl.rc_context(_STYLE):
@@ -92,15 +91,11 @@ def legend_below(figure: Figure, panels: Sequence[Axes]) -> None:
         handles, labels = axes.get_legend_handles_labels()
         for label, handle in zip(labels, handles, strict=True):
             named.setdefault(label, handle)
-    if not named:
-        return
-    figure.legend(
-        named.values(),
-        named.keys(),
-        loc="outside lower center",
-        ncols=legend_columns(list(named)),
-        frameon=False,
-    )
+    if named:
+        ncols = legend_columns(list(named))
+        figure.legend(
+            named.values(), named.keys(), loc="outside lower center", ncols=ncols, frameon=False
+        )
 
 
 def legend_columns(names: Sequence[str]) -> int:
@@ -136,8 +131,16 @@ def legend_name(name: str) -> str:
     return short(name, 22)
 
 
+def dataset_panels(datasets: Sequence[str], names: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each data set, and a legend of so many series below."""
+    alone = len(datasets) == 1
+    figure, panels = print_figure(1.9 if alone else 1.5, len(datasets), legend_height(names))
+    for axes, dataset in zip(panels, datasets, strict=True):
+        axes.set_title(short(dataset, 70 if alone else 30))
+    return figure, panels
+
+
 def save_print(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure as PDF and PNG."""
     written = []
     # Without dates, equal figures are equal files.
     for suffix, options in (("pdf", {"metadata": {"CreationDate": None}}), ("png", {"dpi": DPI})):
@@ -200,29 +203,24 @@ def _plot_dev(block: Block, by: Literal["epoch", "time"]) -> Figure | None:
     if not drawn:
         return None
     names = [name for name in block.methods if any(name in curves for *_, curves in drawn)]
-    height = 1.9 if len(drawn) == 1 else 1.5
-    figure, panels = print_figure(
-        height, len(drawn), legend_height([legend_name(name) for name in names])
-    )
-    for axes, (dataset, metric, curves) in zip(panels, drawn, strict=True):
-        scale, unit = 1.0, "s"
+    figure, panels = dataset_panels([name for name, *_ in drawn], names)
+    for axes, (_, metric, curves) in zip(panels, drawn, strict=True):
+        scale, time, score = 1.0, "epoch", f"dev {metric_title(metric)}"
         if by == "time":
             longest = max(float(curve[0, -1]) for found in curves.values() for curve in found)
             scale, unit = (60.0, "min") if longest > 300 else (1.0, "s")
             scale, unit = (3600.0, "h") if longest > 18_000 else (scale, unit)
             curves = {name: best_so_far(found, sign(metric)) for name, found in curves.items()}
+            time, score = f"training time ({unit})", f"best {score}\nso far"
         for name, found in curves.items():
             points, means, spread = mean_curve(found)
             # The best changes at evaluations only, and ends where the last run ended.
             number, step = names.index(name), by == "time"
             means, spread = factor(metric) * means, factor(metric) * spread
             _band(axes, points / scale, means, spread, number, legend_name(name), step)
-        title, percent = metric_title(metric), in_percent(metric)
-        axes.set_xlabel("epoch" if by == "epoch" else f"training time ({unit})")
-        dev = f"dev {title}" if by == "epoch" else f"best dev {title}\nso far"
-        axes.set_ylabel(f"{dev}{percent}")
+        axes.set_xlabel(time)
+        axes.set_ylabel(f"{score}{in_percent(metric)}")
         axes.set_xlim(left=0)
-        axes.set_title(short(dataset, 70 if len(panels) == 1 else 30))
         tidy(axes)
     legend_below(figure, panels)
     return figure
@@ -270,15 +268,13 @@ def _band(
     """Draw a mean with its standard deviation as a band."""
     # Beyond the palette, where colours repeat, lines are dashed.
     dashes: Any = ("-", "--", ":")[number // 6 % 3]
-    style: dict[str, Any] = {"drawstyle": "steps-post"} if step else {}
-    axes.plot(
-        x, means, dashes, color=colour(number), marker=line_marker(x.tolist()), label=name, **style
-    )
+    drawstyle: Any = "steps-post" if step else "default"
+    style: dict[str, Any] = {"color": colour(number)}
+    dot = line_marker(x.tolist())
+    axes.plot(x, means, dashes, marker=dot, label=name, drawstyle=drawstyle, **style)
     if spread.any():
-        kind: dict[str, Any] = {"step": "post"} if step else {}
-        axes.fill_between(
-            x, means - spread, means + spread, color=colour(number), alpha=0.15, linewidth=0, **kind
-        )
+        style |= {"alpha": 0.15, "linewidth": 0, "step": "post" if step else None}
+        axes.fill_between(x, means - spread, means + spread, **style)
 
 
 def _entries(method: Method, seed: int) -> list[dict[str, Any]]:
@@ -448,10 +444,7 @@ def _plot_epochs(block: Block) -> Figure | None:
     if not drawn:
         return None
     names = list(block.methods)
-    height = 1.9 if len(drawn) == 1 else 1.5
-    figure, panels = print_figure(
-        height, len(drawn), legend_height([legend_name(name) for name in names])
-    )
+    figure, panels = dataset_panels([column.dataset for column, _ in drawn], names)
     for axes, (column, methods) in zip(panels, drawn, strict=True):
         for method in methods:
             number = names.index(method.name)
@@ -477,7 +470,6 @@ def _plot_epochs(block: Block) -> Figure | None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         percent = in_percent(column.metric)
         axes.set_ylabel(f"{short(column.set)} {metric_title(column.metric)}{percent}")
-        axes.set_title(short(column.dataset, 70 if len(panels) == 1 else 30))
         tidy(axes)
     label = "epoch of the best checkpoint"
     label_columns(panels, f"{label} (mean ± s.d.)" if len(panels) == 1 else "best epoch")

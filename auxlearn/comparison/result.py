@@ -81,7 +81,6 @@ class DatasetRuns:
 
     @property
     def name(self) -> str:
-        """Name of the data set."""
         return self.setting.get("dataset", "all data sets")
 
     @property
@@ -102,7 +101,6 @@ class Block:
 
     @property
     def folds(self) -> int:
-        """Number of folds of the cross-validation that the runs are; 0 if they are none."""
         return folds_of(self.setting)
 
     def runs_of(self, name: str) -> list[Method]:
@@ -121,24 +119,19 @@ class Block:
         return ", ".join(parts)
 
 
+def methods_in(blocks: Sequence[Block]) -> list[Method]:
+    """Return the methods of every data set of every block."""
+    return [method for block in blocks for data in block.datasets for method in data.methods]
+
+
 @dataclass(frozen=True, repr=False)
 class ComparisonData:
-    """What is known of the methods of sweeps and runs.
+    """What is known of the methods of sweeps and runs."""
 
-    Attributes:
-        blocks: Comparison of the methods for each encoder.
-        against: The method that all others are compared with; ``None`` for every two methods.
-        chosen: Axes whose value was chosen on dev.
-        published: Published results to show beside them.
-        source: Reference of the published results.
-        notes: What is missing, one sentence each.
-        restarts: Number of seeds of which the best by dev is shown as a control; ``None`` for none.
-    """
-
-    blocks: Sequence[Block]
-    against: str | None
-    chosen: Sequence[str]
-    published: Sequence[PublishedResult]
-    source: str
-    notes: Sequence[str]
-    restarts: int | None = None
+    blocks: Sequence[Block]  # comparison of the methods for each encoder
+    against: str | None  # the method that all others are compared with, if there is one
+    chosen: Sequence[str]  # axes whose value was chosen on dev
+    published: Sequence[PublishedResult]  # published results to show beside them
+    source: str  # reference of the published results
+    notes: Sequence[str]  # what is missing, one sentence each
+    restarts: int | None = None  # number of seeds of which the best by dev is shown as a control

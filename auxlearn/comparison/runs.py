@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,14 +39,15 @@ def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     ['single task, epochs 3', 'single task, epochs 5']
     """
     flat = [_flat(config) for config in configs]
-    short = [_short(config) for config in configs]
-    names = list(short)
-    for name in set(short):
-        members = [number for number, one in enumerate(short) if one == name]
-        groups: dict[tuple[str, ...], list[int]] = {}
+    names = [_short(config) for config in configs]
+    by_name: dict[str, list[int]] = defaultdict(list)
+    for number, name in enumerate(names):
+        by_name[name].append(number)
+    for name, members in by_name.items():
+        groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for number in members:
             place = tuple(str(configs[number][key]) for key in ("dataset", "encoder", "metric"))
-            groups.setdefault(place, []).append(number)
+            groups[place].append(number)
         keys = dict.fromkeys(key for number in members for key in flat[number])
         differing = [
             key
@@ -59,9 +61,7 @@ def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def data_digest(results: RunResults) -> str:
-    """Return what tells the data of a run from other data of the same name; of a fold, the number
-    of examples and the labels, which all folds have in common.
-    """
+    """Return what tells data from others of the name; of a fold, what all folds have in common."""
     data = results.dataset
     if not results.config.get(FOLD):
         return data.fingerprint
@@ -70,9 +70,7 @@ def data_digest(results: RunResults) -> str:
 
 
 def encoder_digest(results: RunResults) -> str:
-    """Return what tells the encoder of a run from others of its name; "" if that is unknown, or
-    part of the method, as of a run that began from another one.
-    """
+    """Return what tells an encoder from others of the name; "" if unknown, or part of a method."""
     recorded = _recorded(results)
     known = "encoder" in recorded and results.config.get("init_from") is None
     return _digest(recorded["encoder"]) if known else ""
@@ -180,10 +178,8 @@ class NamedRuns:
 
 
 def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
-    """Read sweeps and runs, and name the setting and the method of each run.
-
-    Of one setting are data sets and encoders of one name and content; different ones of one name
-    get a part of their digest. In a sweep they are what its axes say.
+    """Read sweeps and runs, and name the setting and the method of each run: data sets and encoders
+    of one name but other content get a part of their digest; in a sweep they are what its axes say.
     """
     folders = [user_path(path, SweepError) for path in paths]
     resolved = [path.resolve() for path in folders]
@@ -232,10 +228,9 @@ def without_fold(setting: Setting) -> tuple[Setting, int | None]:
     ((('dataset', 'a'), ('folds', '5 folds')), 2)
     """
     labels = dict(setting)
-    fold = labels.pop(FOLD, None)
-    if fold is None:
+    if FOLD not in labels:
         return setting, None
-    number, _, count = fold.partition("/")
+    number, _, count = labels.pop(FOLD).partition("/")
     return (*labels.items(), (FOLDS, f"{count} folds")), int(number)
 
 
@@ -247,27 +242,23 @@ class _Contents:
     """Which content data sets and encoders of one name have."""
 
     def __init__(self) -> None:
-        self._of_run: dict[tuple[str, Path], str] = {}
-        self._of_sweep: dict[tuple[str, str, str], str] = {}
-        self._known: dict[tuple[str, str, bool], dict[str, None]] = {}
+        # By sweep, axis and name (what its first trial has is that of all, as the axes tell), or by
+        # path and axis of a single run.
+        self._digests: dict[tuple[str | Path, str, str], str] = {}
+        self._known: dict[tuple[str, str, bool], set[str]] = defaultdict(set)
         self._folds: dict[tuple[Setting, str], tuple[str, Path]] = {}
 
-    def add(self, run: NamedRun) -> None:
+    def add(self, run: NamedRun, results: RunResults) -> None:
         """Record the content of a run with results."""
-        assert run.results is not None
-        digests = {"dataset": data_digest(run.results), "encoder": encoder_digest(run.results)}
+        digests = {"dataset": data_digest(results), "encoder": encoder_digest(results)}
         for axis, name in run.setting:
-            if axis not in digests:
-                continue
-            if run.source:  # what the first trial has is that of all, as the axes of a sweep tell
-                digest = self._of_sweep.setdefault((run.source, axis, name), digests[axis])
-            else:
-                digest = self._of_run[axis, run.path] = digests[axis]
-            if digest:
-                self._known.setdefault(self._key(run, axis, name), {})[digest] = None
-        fold = run.results.config.get(FOLD)
+            if axis in digests:
+                place = (run.source or run.path, axis, name)
+                if digest := self._digests.setdefault(place, digests[axis]):
+                    self._known[self._key(run, axis, name)].add(digest)
+        fold = results.config.get(FOLD)
         if fold and not run.source:
-            data = run.results.dataset.fingerprint
+            data = results.dataset.fingerprint
             key = (run.setting, digests["dataset"])
             first, path = self._folds.setdefault(key, (data, run.path))
             if first != data:
@@ -280,13 +271,9 @@ class _Contents:
         """Return the setting of a run, with a digest in names that stand for several contents."""
         labels = []
         for axis, name in run.setting:
-            known = self._known.get(self._key(run, axis, name), {})
-            digest = (
-                self._of_sweep.get((run.source, axis, name), "")
-                if run.source
-                else self._of_run.get((axis, run.path), "")
-            )
-            labels.append((axis, f"{name} ({digest[:8]})" if digest and len(known) > 1 else name))
+            several = len(self._known[self._key(run, axis, name)]) > 1
+            digest = self._digests.get((run.source or run.path, axis, name), "")
+            labels.append((axis, f"{name} ({digest[:8]})" if digest and several else name))
         return tuple(labels)
 
     @staticmethod
@@ -336,7 +323,7 @@ def _trials_of(
                     f"{folder.path} is damaged: by its plan, {run.path} is a run with another "
                     f"{setting_name}; run the same `auxlearn sweep` again"
                 )
-            contents.add(run)
+            contents.add(run, results)
         yield run
 
 
@@ -388,7 +375,7 @@ def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -
         labels |= {"metric": config["metric"]}
         labels |= {FOLD: config[FOLD]} if config.get(FOLD) else {}
         found.append(NamedRun(path, config["seed"], tuple(labels.items()), "", results))
-        contents.add(found[-1])
+        contents.add(found[-1], results)
     if unfinished:
         notes.append(f"left out, as they have not finished: {', '.join(unfinished)}")
     return found

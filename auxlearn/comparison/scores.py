@@ -38,7 +38,6 @@ class Predictions:
 
     @property
     def examples(self) -> int:
-        """Number of examples."""
         return len(self.truth)
 
     def knows(self, metric: str) -> bool:
@@ -53,7 +52,6 @@ class Predictions:
         return True
 
     def has(self, label: str) -> bool:
-        """Return whether a label has examples."""
         found = self.kind.per_class(self.truth, self.truth, self.names)
         return label in found and found[label]["support"] > 0
 

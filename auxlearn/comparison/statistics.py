@@ -69,10 +69,7 @@ class Noise:
 
     def test(self, value: float) -> tuple[float, float]:
         """Return the p-values of a value against 0: over seeds, and over seeds and examples."""
-        return (
-            t_test(value, self.seeds, self.free_seeds),
-            t_test(value, self.total, self.freedom),
-        )
+        return (t_test(value, self.seeds, self.free_seeds), t_test(value, self.total, self.freedom))
 
     def half_width(self) -> float:
         """Return half the width of the 95% interval: the wider one of those of the two tests."""
@@ -97,12 +94,10 @@ class Pair:
 
     @property
     def names(self) -> frozenset[str]:
-        """Both methods."""
         return frozenset((self.first, self.second))
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is significant at level :data:`ALPHA`."""
         return self.p <= ALPHA
 
 

@@ -94,7 +94,6 @@ def rank_grid(found: RankComparison, layout: Layout) -> Grid:
 
 
 def rank_notes(found: RankComparison) -> list[str]:
-    """Return what the tests across data sets say."""
     lines = ["Wins, ties and losses against other methods: significant differences on data sets."]
     if not math.isnan(found.ranks.p_friedman):
         lines.append(
@@ -107,7 +106,6 @@ def rank_notes(found: RankComparison) -> list[str]:
 
 
 def pair_grid(column: MetricComparison, layout: Layout) -> Grid:
-    """Lay out every two methods of a column."""
     heads = ["pair", "difference", "95% interval", "P(first beats second)", "p (Holm)"]
     lines: list[list[str | Cell]] = []
     for pair in sorted(column.pairs, key=lambda pair: (pair.p, -abs(pair.difference))):
@@ -144,7 +142,6 @@ def matrix_grid(column: MetricComparison, layout: Layout) -> Grid:
 
 
 def column_title(column: MetricComparison) -> str:
-    """Return data set, evaluation set and metric in one line."""
     return f"{column.dataset}, {column.set} {metric_title(column.metric)}"
 
 
@@ -161,7 +158,6 @@ class Part:
 
     @property
     def line(self) -> str:
-        """Title and caption in one line."""
         return ". ".join(filter(None, [self.title, self.caption]))
 
 

@@ -19,10 +19,12 @@ from auxlearn.core.settings import KindName
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
 else:
+    torch = Deferred("torch")
     np = Deferred("numpy")  # commands that only list what there is do without it
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
@@ -46,36 +48,26 @@ class Kind(ABC):
     example: an array of logits, of each word if the kind is ``per_token``; of single classes, their
     probabilities.
 
-    Attributes:
-        name: Value of ``--kind``.
-        per_token: Whether a text has a label for each of its words.
-        pipeline: Pipeline of transformers for models with its head; "" if no class there has one.
-        problem_type: ``problem_type`` of the exported configuration.
-        text_columns: Columns of the text where none is named, the usual one first.
-        label_columns: Columns of the label, likewise.
-        columns_beside: Columns that labels are read from as well.
-        unit: Unit of the loss of an example.
-        eval_batch: Texts per forward pass without gradients.
-        compared: Metrics that comparisons have beside :attr:`metrics`.
     """
 
-    name: ClassVar[KindName]
-    per_token: ClassVar[bool] = False
+    name: ClassVar[KindName]  # value of ``--kind``
+    per_token: ClassVar[bool] = False  # whether a text has a label for each of its words
+    #: Pipeline of transformers for models with its head; "" if no class there has one.
     pipeline: ClassVar[str] = "text-classification"
-    problem_type: ClassVar[str | None] = None
+    problem_type: ClassVar[str | None] = None  # of the exported configuration
+    #: Columns of the text, and of the label, where none is named, the usual one first.
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     label_columns: ClassVar[tuple[str, ...]] = ("label",)
-    columns_beside: ClassVar[tuple[str, ...]] = ()
-    unit: ClassVar[str] = "nats"
-    eval_batch: ClassVar[int] = 128
-    compared: ClassVar[tuple[str, ...]] = ()
+    columns_beside: ClassVar[tuple[str, ...]] = ()  # that labels are read from as well
+    unit: ClassVar[str] = "nats"  # of the loss of an example
+    eval_batch: ClassVar[int] = 128  # texts per forward pass without gradients
+    compared: ClassVar[tuple[str, ...]] = ()  # metrics that comparisons have beside these
 
     def __reduce__(self) -> str:
         return "KIND"  # of its module: copies, and what pickle reads, are the one object
 
     @property
     def metrics(self) -> Mapping[str, str]:
-        """Title of each metric by name; the first one is the default."""
         return METRICS[self.name]
 
     # Reading
@@ -151,7 +143,6 @@ class Kind(ABC):
         """Return encoded labels as a tensor, ``(texts, ...)``, or of all words ``(words, ...)``."""
 
     def items(self, targets: Tensor) -> int:
-        """Return the number of items that the loss averages over."""
         return len(targets)
 
     @abstractmethod
@@ -159,10 +150,8 @@ class Kind(ABC):
         """Return the mean loss, a scalar; both on one device."""
 
     def choices(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the choices between classes of a batch, for a kind that is made of any.
-
-        Returns:
-            Logits ``(choices, classes)`` and true classes ``(choices,)``.
+        """Return the choices between classes of a batch, for a kind that is made of any: logits
+        ``(choices, classes)`` and true classes ``(choices,)``.
         """
         return logits, targets
 
@@ -185,9 +174,8 @@ class Kind(ABC):
         return self.loss(logits, targets)
 
     def constant_loss(self, targets: Tensor, metric: str) -> float:
-        """Return the smooth form of a metric for the best prediction that is always the same.
-
-        By default, and for every F1 and correlation, it is the loss of knowing nothing, 1.
+        """Return the smooth form of a metric for the best prediction that is always the same; of
+        every F1 and correlation, the loss of knowing nothing, 1.
         """
         return 1.0
 
@@ -199,8 +187,6 @@ class Kind(ABC):
 
     def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
         """Return the mean loss of outputs, or the smooth form of a metric."""
-        import torch
-
         joined = np.concatenate if self.per_token else np.stack
         logits = torch.from_numpy(joined(list(outputs)))
         targets = self.targets(truth, classes)
@@ -268,11 +254,9 @@ class Kind(ABC):
     def decisions(
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the choices between classes that examples are made of; none for numbers.
-
-        Returns:
-            Probabilities ``(choices, classes)``, true classes ``(choices,)``, and the number of
-            the example that each choice belongs to, ``(choices,)``.
+        """Return the choices between classes that examples are made of, none for numbers:
+        probabilities ``(choices, classes)``, true classes and the number of the example that each
+        choice belongs to, ``(choices,)`` each.
         """
 
     # Comparing
@@ -283,9 +267,8 @@ class Kind(ABC):
 
     @abstractmethod
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
-        """Return numbers of each example whose sums give the metrics, ``(examples, numbers)``.
-
-        Those of right, predicted and true items of each name that is :meth:`counted` come first.
+        """Return numbers of each example whose sums give the metrics, ``(examples, numbers)``:
+        first those of right, predicted and true items of each name that is :meth:`counted`.
         """
 
     @abstractmethod
@@ -356,17 +339,9 @@ def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarr
 def of_counts(
     metric: str, right: np.ndarray, said: np.ndarray, there: np.ndarray, names: Sequence[str]
 ) -> np.ndarray:
-    """Return F1, precision or recall from numbers of right, predicted and true items by name.
-
-    Args:
-        metric: ``micro_f1`` (or any name but the others), ``macro_f1``, or ``f1:NAME``,
-            ``precision:NAME``, ``recall:NAME``. All are 0 where they are not defined.
-        right: Of any leading shape, then ``(names,)``.
-        said: Likewise.
-        there: Likewise.
-        names: The names.
+    """Return ``macro_f1``, ``f1:NAME``, ``precision:NAME`` or ``recall:NAME``, else micro-F1, from
+    numbers of right, predicted and true items, ``(..., names)``; 0 where it is not defined.
     """
-
     which, colon, name = metric.partition(":")
     if colon:
         right, said, there = (one[..., names.index(name)] for one in (right, said, there))
@@ -378,7 +353,6 @@ def of_counts(
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities over the last axis."""
     powers = np.exp(logits - logits.max(-1, keepdims=True))
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
@@ -386,13 +360,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def smooth_f1(chosen: Tensor, truth: Tensor, average: str) -> Tensor:
     r"""Return the F1 of expected counts: :math:`2 \sum p y / (\sum p + \sum y)`.
 
-    If every probability is 0 or 1, ``micro`` equals the F1 of all choices together, and ``macro``
-    the mean over the labels that occur.
-
-    Args:
-        chosen: Probability of each label to be chosen, ``(examples, labels)``.
-        truth: 1 for a label of the example, ``(examples, labels)``.
-        average: ``micro`` or ``macro``.
+    p is the probability of each label to be chosen and y its truth, ``(examples, labels)`` each; if
+    every probability is 0 or 1, ``micro`` equals the F1 of all choices together, and ``macro`` the
+    mean over the labels that occur.
     """
     overlap, both = 2 * (chosen * truth).sum(0), chosen.sum(0) + truth.sum(0)
     if average == "micro":

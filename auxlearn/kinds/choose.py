@@ -55,40 +55,22 @@ REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
         _BUT_CLASSES,
         "only single classes can be counted as wrong: leave it out",
     ),
-    "decision argmax": (
-        _BUT_CLASSES,
-        "classes of the run are not combined there: leave it out",
-    ),
+    "decision argmax": (_BUT_CLASSES, "classes of the run are not combined there: leave it out"),
     "labels (label maps)": (("regression",), "numbers have no names: leave --labels out"),
     "combined labels": (
         _BUT_CLASSES,
         "only single classes of a model are one label of another set together: map each label of "
         "the model to one of its own",
     ),
-    "pairs of splits": (
-        ("regression",),
-        "no number is exactly right: leave 'pairs' out",
-    ),
-    "dev heads": (
-        _BUT_CLASSES,
-        "they are fitted to single classes: choose dev_head own",
-    ),
-    "selective": (
-        _BUT_CLASSES,
-        "it follows the confidence in a single class: choose another task",
-    ),
-    "pairs of texts": (
-        ("token_classification", "dependency"),
-        "the words of one text have labels",
-    ),
+    "pairs of splits": (("regression",), "no number is exactly right: leave 'pairs' out"),
+    "dev heads": (_BUT_CLASSES, "they are fitted to single classes: choose dev_head own"),
+    "selective": (_BUT_CLASSES, "it follows the confidence in a single class: choose another task"),
+    "pairs of texts": (("token_classification", "dependency"), "the words of one text have labels"),
     "windows of long texts": (
         ("dependency",),
         "a sentence is read as one row of tokens: leave --text-window windows out",
     ),
-    "perturbations": (
-        _BUT_CLASSES,
-        "it shows what changes a class",
-    ),
+    "perturbations": (_BUT_CLASSES, "it shows what changes a class"),
 }
 
 

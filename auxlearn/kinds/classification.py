@@ -23,10 +23,12 @@ from auxlearn.kinds.labels import read_labels
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from torch import Tensor
 
     from auxlearn.core.table import Table
 else:
+    torch = Deferred("torch")
     np = Deferred("numpy")
 
 #: Classes beyond which what is recorded for each class, or each pair of classes, is abridged.
@@ -75,29 +77,20 @@ class Classification(Kind):
         return list(labels)
 
     def targets(self, labels: Labels, classes: int) -> Tensor:
-        import torch
-
         return torch.as_tensor(labels)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        from torch import nn
-
-        return nn.functional.cross_entropy(logits, targets)
+        return torch.nn.functional.cross_entropy(logits, targets)
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
-        """Return one minus the mean probability of the labels, or minus the F1 of expected counts.
-
-        The first is the expected error of classes drawn by the probabilities. Its gradient by the
-        logits is bounded by 1/4 for each example, and vanishes for one that is certain, rightly or
-        wrongly. Of the second, classes absent from the labels are left out, as a batch has no
-        information on their recall.
+        """Return the expected error of classes drawn by the probabilities, or one minus the F1 of
+        expected counts over the classes of the labels, as a batch has no information on the recall
+        of others.
         """
-        from torch import nn
-
         chosen = logits.softmax(-1)
         if metric == "accuracy":
             return 1 - chosen.gather(-1, targets[:, None]).mean()
-        wanted = nn.functional.one_hot(targets, logits.shape[-1]).to(chosen)
+        wanted = torch.nn.functional.one_hot(targets, logits.shape[-1]).to(chosen)
         return 1 - smooth_f1(chosen, wanted, "macro")
 
     def constant_loss(self, targets: Tensor, metric: str) -> float:
@@ -107,8 +100,6 @@ class Classification(Kind):
         return logits.float().softmax(-1)
 
     def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
-        import torch
-
         logits = torch.from_numpy(np.asarray(outputs)).clamp(min=1e-300).log()
         return float(self.surrogate(logits, self.targets(truth, classes), metric))
 
@@ -121,9 +112,8 @@ class Classification(Kind):
     def scores(
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
-        """Return accuracy and macro-F1, those of scikit-learn to the last digit.
-
-        scikit-learn takes a second to load, and its checks of the arguments longer than the counts.
+        """Return those of scikit-learn to the last digit, which takes a second to load, and longer
+        for its checks of the arguments than for the counts.
         """
         right, said, there = self._counts(truth, predicted, names)
         f1 = 2 * right / np.maximum(said + there, 1)
@@ -195,12 +185,10 @@ class Classification(Kind):
         return np.stack([truth, predicted], 1)
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        """Return a metric of numbers of right, predicted and true examples of each class.
-
-        Macro-F1 is the mean over the classes that occur in labels or predictions; weighted F1
-        weights classes by their examples; MCC is the correlation coefficient of Gorodkin (2004,
-        https://doi.org/10.1016/j.compbiolchem.2004.09.006), 0 where it is not defined. All are as
-        in scikit-learn.
+        """Return a metric of numbers of right, predicted and true examples of each class, all as in
+        scikit-learn. Macro-F1 is the mean over the classes that occur in labels or predictions; MCC
+        is the correlation coefficient of Gorodkin (2004,
+        https://doi.org/10.1016/j.compbiolchem.2004.09.006), 0 where it is not defined.
         """
         right, said, there = np.split(sums, 3, axis=-1)
         examples = there.sum(-1)
@@ -218,9 +206,7 @@ class Classification(Kind):
         return ratio(f1.sum(-1), (there + said > 0).sum(-1))
 
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        """Return it; there are as many scores without an example as pairs of a true and a predicted
-        class.
-        """
+        # There are as many scores without an example as pairs of a true and a predicted class.
         classes, (truth, said) = len(names), sums.T.astype(np.int64)
         total = np.concatenate(
             [np.bincount(one, minlength=classes) for one in (truth[truth == said], said, truth)]

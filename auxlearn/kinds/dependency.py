@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import (
-    LEAST,
-    Arrays,
-    Labels,
-    Names,
-    most_frequent,
-    softmax,
-)
+from auxlearn.core.lazy import Deferred
+from auxlearn.kinds.base import LEAST, Arrays, Labels, Names, most_frequent, softmax
 from auxlearn.kinds.labels import checked_label
-from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
+from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of, word_pairs
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
+else:
+    torch = Deferred("torch")
 
 #: Column of the relations beside a column of heads.
 _DEPREL = "deprel"
@@ -99,8 +96,6 @@ class Dependency(WordKind):
 
     def targets(self, labels: Labels, classes: int) -> Tensor:
         """Return number, head and relation of each word, ``(words, 3)``."""
-        import torch
-
         rows = [(word, *arc) for label in labels for word, arc in enumerate(label, 1)]
         return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3)
 
@@ -108,31 +103,25 @@ class Dependency(WordKind):
         return int(_gold(targets).sum())
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        from torch import nn
-
         gold = _gold(targets)
         arcs = _log_heads(logits, targets)[gold]
         relations = logits[..., 1:][gold].log_softmax(-1)
         wanted = targets[..., 2][gold.any(-1)]
-        total = nn.functional.nll_loss(relations, wanted, reduction="sum") - arcs.sum()
+        total = torch.nn.functional.nll_loss(relations, wanted, reduction="sum") - arcs.sum()
         return total / gold.sum().clamp(min=1)
 
     def by_word(
         self, logits: np.ndarray, starts: np.ndarray, words: int, constant: Arc
     ) -> np.ndarray:
-        """Return log-probabilities of heads, and scores of relations, by dependent and head.
-
-        Returns:
-            ``(words, 1 + words, 1 + relations)``, the root before the words.
+        """Return log-probabilities of heads and scores of relations by dependent and head,
+        ``(words, 1 + words, 1 + relations)``, the root before the words.
         """
         places = np.concatenate([[0], np.flatnonzero(starts >= 0)])
         numbers = np.concatenate([[0], starts[starts >= 0] + 1])
         found = np.zeros((words, words + 1, logits.shape[-1]))
         found[:, :, 0] = np.log(LEAST)
         scores = logits[np.ix_(places[1:], places)]
-        scores[
-            np.arange(len(scores)), np.arange(1, len(numbers)), 0
-        ] = -np.inf  # no word heads itself
+        np.fill_diagonal(scores[:, 1:, 0], -np.inf)  # no word heads itself
         scores[..., 0] -= np.logaddexp.reduce(scores[..., 0], axis=-1, keepdims=True)
         scores[..., 0] = np.maximum(scores[..., 0], np.log(LEAST))
         found[np.ix_(numbers[1:] - 1, numbers)] = scores
@@ -169,9 +158,7 @@ class Dependency(WordKind):
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         universal = [name.partition(":")[0] for name in names]
-        pairs = [
-            pair for both in zip(truth, predicted, strict=True) for pair in zip(*both, strict=True)
-        ]
+        pairs = word_pairs(truth, predicted)
         headed = [(one, two) for (head, one), (other, two) in pairs if head == other]
         labelled = sum(universal[one] == universal[two] for one, two in headed)
         count = max(1, len(pairs))
@@ -181,8 +168,7 @@ class Dependency(WordKind):
         self, truth: Labels, predicted: Labels, names: Names
     ) -> tuple[Counter[str], Counter[str], Counter[str]]:
         """Count arcs by their relation."""
-        both = zip(truth, predicted, strict=True)
-        pairs = [pair for arcs in both for pair in zip(*arcs, strict=True)]
+        pairs = word_pairs(truth, predicted)
         right = Counter(names[one[1]] for one, other in pairs if one == other)
         there, told = (Counter(names[pair[side][1]] for pair in pairs) for side in (0, 1))
         return right, told, there
@@ -212,8 +198,6 @@ class Dependency(WordKind):
         return -float((shares * shares.log()).sum())
 
     def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
-        import torch
-
         total, words = 0.0, 0
         for label, output in zip(truth, outputs, strict=True):
             # The root has the place of its token, which no word begins at.
@@ -250,9 +234,6 @@ class Dependency(WordKind):
     def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
         scores = self.scores([truth], [predicted], None, names)
         return [scores[metric] * len(truth) for metric in self.per_word]
-
-    def fault(self, truth: tuple[Arc, ...], predicted: tuple[Arc, ...]) -> float:
-        return float(sum(one != other for one, other in zip(truth, predicted, strict=True)))
 
     def decisions(
         self, truth: Labels, outputs: Arrays
@@ -315,8 +296,6 @@ def _gold(targets: Tensor) -> Tensor:
 
 def _log_heads(logits: Tensor, targets: Tensor) -> Tensor:
     """Return log-probabilities of heads over the words of a text and the root."""
-    import torch
-
     numbers = _words(targets)
     barred = (numbers < 0).unsqueeze(-2) | torch.eye(
         numbers.shape[-1], dtype=torch.bool, device=numbers.device
@@ -330,10 +309,7 @@ def _rounded(rows: np.ndarray) -> list[list[float]]:
 
 
 def cycle_of(heads: Sequence[int]) -> list[int]:
-    """Return the words of a cycle; none in a tree.
-
-    Args:
-        heads: Head of each word by number; the first entry, that of the root, is not read.
+    """Return the words of a cycle, by the head of each number; that of the root is not read.
 
     >>> cycle_of([0, 0, 3, 2]), cycle_of([0, 2, 0])
     ([2, 3], [])
@@ -351,20 +327,13 @@ def cycle_of(heads: Sequence[int]) -> list[int]:
 
 
 def spanning_tree(scores: np.ndarray) -> list[int]:
-    """Return the heads of the maximum spanning tree in which one word has the root as its head.
-
-    Chu and Liu 1965, Edmonds 1967. What the arcs from the root cost in addition is more than all
-    the others can gain, so that the best tree has one of them.
-
-    Args:
-        scores: Score of each head of each word, finite, ``(words, 1 + words)``, the root first; a
-            word as its own head is not read.
-
-    Returns:
-        Number of the head of each word, 0 for the root.
+    """Return the head of each word, 0 for the root, in the maximum spanning tree in which one word
+    has the root as its head (Chu and Liu 1965, Edmonds 1967), by the finite score of each head of
+    each word, ``(words, 1 + words)``, the root first; a word as its own head is not read.
     """
     whole = np.zeros((len(scores) + 1, len(scores) + 1))
     whole[1:] = scores
+    # More than all the other arcs can gain, so that the best tree has one arc from the root.
     whole[1:, 0] -= 1 + len(whole) * np.ptp(scores)
     return [int(head) for head in _arborescence(whole)[1:]]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.core.lazy import Deferred
 from auxlearn.kinds.base import (
     LEAST,
     Arrays,
@@ -21,9 +22,12 @@ from auxlearn.kinds.base import (
 from auxlearn.kinds.labels import as_list, checked_label
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from auxlearn.core.table import Table
+else:
+    torch = Deferred("torch")
 
 
 class MultiLabel(Kind):
@@ -53,28 +57,20 @@ class MultiLabel(Kind):
         return tuple(sorted({index[name] for name in label}))
 
     def targets(self, labels: Labels, classes: int) -> Tensor:
-        import torch
-
         found = torch.zeros(len(labels), classes)
         for row, label in enumerate(labels):
             found[row, list(label)] = 1.0
         return found
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        from torch import nn
-
-        return nn.functional.binary_cross_entropy_with_logits(logits, targets)
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
 
     def choices(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the choice of each label between absent and there, whose softmax is a sigmoid."""
-        import torch
-
         pairs = torch.stack([torch.zeros_like(logits), logits], -1)
         return pairs.flatten(0, -2), targets.long().flatten()
 
     def outcomes(self, targets: Tensor) -> Tensor:
-        import torch
-
         places = 2 * torch.arange(targets.shape[-1], device=targets.device)
         return (places + targets.long()).flatten()
 
@@ -86,21 +82,17 @@ class MultiLabel(Kind):
 
         For LRAP, whose ranks have no gradient, it is the binary cross-entropy.
         """
-
-        from torch import nn
-
         if metric in ("micro_f1", "macro_f1"):
             return 1 - smooth_f1(logits.sigmoid(), targets, metric.removesuffix("_f1"))
         if metric == "accuracy":
             signs = 2 * targets - 1
-            return 1 - nn.functional.logsigmoid(signs * logits).sum(-1).exp().mean()
+            return 1 - torch.nn.functional.logsigmoid(signs * logits).sum(-1).exp().mean()
         return self.loss(logits, targets)
 
     def constant_loss(self, targets: Tensor, metric: str) -> float:
         shares = targets.mean(0)
         if metric in ("micro_f1", "macro_f1"):
-            found = smooth_f1(shares.round().expand_as(targets), targets, metric[:5])
-            return 1 - float(found)
+            return 1 - float(smooth_f1(shares.round().expand_as(targets), targets, metric[:5]))
         if metric == "accuracy":
             counts = targets.unique(dim=0, return_counts=True)[1]
             return 1 - float(counts.max()) / len(targets)
@@ -119,14 +111,14 @@ class MultiLabel(Kind):
         from sklearn import metrics
 
         first, second = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
-        found = {
-            f"{average}_f1": float(
-                metrics.f1_score(first, second, average=average, zero_division=0)
-            )
+        micro, macro = (
+            float(metrics.f1_score(first, second, average=average, zero_division=0))
             for average in ("micro", "macro")
-        }
+        )
         ranked = second if outputs is None else np.stack(list(outputs))
-        return found | {
+        return {
+            "micro_f1": micro,
+            "macro_f1": macro,
             "accuracy": float(metrics.accuracy_score(first, second)),
             "lrap": float(metrics.label_ranking_average_precision_score(first, ranked)),
         }

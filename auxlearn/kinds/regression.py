@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.core.lazy import Deferred
 from auxlearn.kinds.base import Arrays, Kind, Labels, Names
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from auxlearn.core.table import Table
+else:
+    torch = Deferred("torch")
 
 #: Strata that numbers are divided into, by rank.
 STRATA = 10
@@ -67,28 +71,20 @@ class Regression(Kind):
         """Return the tenth, or larger part, of each number by rank; equal numbers are in one."""
         order = np.sort(np.asarray(labels))
         ranks = np.searchsorted(order, labels)
-        return [
-            int(one) for one in ranks * min(parts or STRATA, STRATA, len(labels)) // len(labels)
-        ]
+        parts = min(parts or STRATA, STRATA, len(labels))
+        return (ranks * parts // len(labels)).tolist()
 
     def targets(self, labels: Labels, classes: int) -> Tensor:
-        import torch
-
         return torch.tensor(labels, dtype=torch.float32)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        from torch import nn
-
-        return nn.functional.mse_loss(logits.squeeze(-1), targets)
+        return torch.nn.functional.mse_loss(logits.squeeze(-1), targets)
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return 1 - Pearson, also for Spearman, whose ranks have no gradient; for MAE, itself."""
-
-        from torch import nn
-
         values = logits.squeeze(-1)
         if metric == "mae":
-            return nn.functional.l1_loss(values, targets)
+            return torch.nn.functional.l1_loss(values, targets)
         first, second = values - values.mean(), targets - targets.mean()
         norms = first.square().sum().sqrt() * second.square().sum().sqrt()
         return 1 - (first * second).sum() / norms.clamp(min=1e-12)
@@ -105,11 +101,7 @@ class Regression(Kind):
         return float(np.mean(labels))
 
     def scores(
-        self,
-        truth: Labels,
-        predicted: Labels,
-        outputs: Arrays | None,
-        names: Names,
+        self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         from scipy import stats
 
@@ -148,11 +140,9 @@ class Regression(Kind):
         return np.where(varied, (xy - x * y / count) / size, 0.0)
 
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        """Return it; for Spearman's correlation, Pearson's of the ranks among the other examples.
-
-        Without an example, the ranks of greater numbers are one lower, those of equal ones half.
+        """Return it; for Spearman's correlation, Pearson's of the ranks among the other examples:
+        those of greater numbers are one lower, those of equal ones half.
         """
-
         if metric != "spearman":
             return super().jackknife(metric, sums, names)
         from scipy.stats import rankdata

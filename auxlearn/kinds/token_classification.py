@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
+from auxlearn.core.lazy import Deferred
 from auxlearn.kinds.base import (
     LEAST,
     WORD_LABELS,
@@ -23,12 +24,15 @@ from auxlearn.kinds.base import (
     softmax,
 )
 from auxlearn.kinds.labels import checked_label
-from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of
+from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of, word_pairs
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
+else:
+    torch = Deferred("torch")
 
 _BIO, _OTHER_SCHEME = re.compile(r"O|[BI]-.+"), re.compile(r"O|[BIESLU]-.+")
 
@@ -68,8 +72,6 @@ class TokenClassification(WordKind):
         return name.startswith("I-") and f"B{name[1:]}" in names
 
     def targets(self, labels: Labels, classes: int) -> Tensor:
-        import torch
-
         return torch.tensor([tag for label in labels for tag in label], dtype=torch.int64)
 
     def items(self, targets: Tensor) -> int:
@@ -77,9 +79,7 @@ class TokenClassification(WordKind):
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         # The sum over no words is a zero that still has a graph; the mean would be NaN.
-        from torch import nn
-
-        total = nn.functional.cross_entropy(
+        total = torch.nn.functional.cross_entropy(
             logits.flatten(0, -2), targets.flatten(), ignore_index=NO_TAG, reduction="sum"
         )
         return total / (targets != NO_TAG).sum().clamp(min=1)
@@ -97,13 +97,9 @@ class TokenClassification(WordKind):
         The F1 of whole spans has no expectation that is cheap to compute; tags are counted instead.
         The most frequent tag of the batch, O in any text with spans, is left out.
         """
-
-        import torch
-        from torch import nn
-
         words, truth = self.choices(logits, targets)
         chosen = words.softmax(-1)
-        wanted = nn.functional.one_hot(truth, logits.shape[-1]).to(chosen)
+        wanted = torch.nn.functional.one_hot(truth, logits.shape[-1]).to(chosen)
         if metric == "accuracy":
             return 1 - (chosen * wanted).sum(-1).mean()
         inside = torch.arange(logits.shape[-1], device=logits.device) != wanted.sum(0).argmax()
@@ -114,10 +110,8 @@ class TokenClassification(WordKind):
 
     def head(self, usual: nn.Sequential) -> nn.Module:
         """Return the head of transformers' models of token classification."""
-        from torch import nn
-
         *_, dropout, output = usual.children()
-        return nn.Sequential(dropout, output)
+        return torch.nn.Sequential(dropout, output)
 
     def by_word(
         self, logits: np.ndarray, starts: np.ndarray, words: int, constant: int
@@ -139,12 +133,8 @@ class TokenClassification(WordKind):
     def scores(
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
-        right = sum(
-            t == p
-            for one, two in zip(truth, predicted, strict=True)
-            for t, p in zip(one, two, strict=True)
-        )
-        found = {"accuracy": right / max(1, sum(map(len, truth)))}
+        pairs = word_pairs(truth, predicted)
+        found = {"accuracy": sum(t == p for t, p in pairs) / max(1, len(pairs))}
         if not is_bio(names):
             return found
         counts = (one.total() for one in self._counts(truth, predicted, names))
@@ -185,9 +175,6 @@ class TokenClassification(WordKind):
 
     def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
         return [sum(t == p for t, p in zip(truth, predicted, strict=True))]
-
-    def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
-        return float(sum(t != p for t, p in zip(truth, predicted, strict=True)))
 
     def decisions(
         self, truth: Labels, outputs: Arrays

@@ -59,13 +59,9 @@ class WordKind(Kind):
     def by_word(
         self, logits: np.ndarray, starts: np.ndarray, words: int, constant: Any
     ) -> np.ndarray:
-        """Return the output of a text by the logits of its tokens.
-
-        Args:
-            logits: What the head returns for the text, without padding.
-            starts: Number of the word that begins at each token, from 0, and -1 elsewhere.
-            words: Number of words.
-            constant: What is predicted for the words that are cut off or have no token.
+        """Return the output of a text by the logits of its tokens, without padding. ``starts`` is
+        the number of the word that begins at each token, from 0, and -1 elsewhere; ``constant`` is
+        predicted for the words that are cut off or have no token.
         """
 
     @abstractmethod
@@ -97,6 +93,9 @@ class WordKind(Kind):
     def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
         """Return how many words of an example are right by each metric of :attr:`per_word`."""
 
+    def fault(self, truth: Sequence[Any], predicted: Sequence[Any]) -> float:
+        return float(sum(one != other for one, other in zip(truth, predicted, strict=True)))
+
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         named = self.counted(names)
         right, said, there, words = np.split(sums, [len(named) * n for n in (1, 2, 3)], axis=-1)
@@ -104,6 +103,12 @@ class WordKind(Kind):
             place = self.per_word.index(metric)
             return np.asarray(words[..., place] / np.maximum(1, words[..., -1]))
         return of_counts(metric, right, said, there, named)
+
+
+def word_pairs(truth: Labels, predicted: Labels) -> list[tuple[Any, Any]]:
+    """Return the true and the predicted label of each word."""
+    both = zip(truth, predicted, strict=True)
+    return [pair for labels in both for pair in zip(*labels, strict=True)]
 
 
 def list_of(value: Any) -> Any:

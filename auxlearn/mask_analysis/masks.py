@@ -66,7 +66,6 @@ class MaskReport:
         return content | {"sentences": self.sentences()}
 
     def groups_csv(self) -> str:
-        """Return all groups as CSV: one line for each group and task."""
         heads = ["grouped_by", "group", "description", "tokens", "task", "probability", "random"]
         kinds = {
             "part of speech": self.parts_of_speech,

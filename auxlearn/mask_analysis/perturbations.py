@@ -61,7 +61,6 @@ class Diversity:
 def diversity(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> Diversity:
-    """Return statistics of perturbed texts."""
     same = other = unknown = changed = agree = compared = 0
     for record in records:
         different = _changed(record)
@@ -265,10 +264,7 @@ def _masked_batch(
 
 @checked
 def perturbations(
-    run: UserPath,
-    *,
-    texts: Annotated[int, Field(ge=0)] = 5,
-    output: UserPath | None = None,
+    run: UserPath, *, texts: Annotated[int, Field(ge=0)] = 5, output: UserPath | None = None
 ) -> PerturbationReport:
     """Return the tokens that Mask-tuning substituted in the training texts of a finished run.
 
@@ -417,7 +413,6 @@ def _text(record: PerturbationRecord, tokenizer: Any) -> dict[str, Any]:
 
 
 def _csv(records: list[PerturbationRecord], tokenizer: Any) -> str:
-    """Return one line for each masked token."""
     heads = ["example", "epoch", "step", "task", "position", "masked", "substituted"]
     lines = (
         [one.example, one.epoch, one.step, one.task, position, *pair]

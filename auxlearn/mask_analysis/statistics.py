@@ -81,12 +81,7 @@ def mask_rates(
 
 
 def _masked(
-    task: AuxiliaryTask,
-    name: str,
-    encoder: SharedEncoder,
-    batch: Batch,
-    seed: int,
-    draw: int = 0,
+    task: AuxiliaryTask, name: str, encoder: SharedEncoder, batch: Batch, seed: int, draw: int = 0
 ) -> Tensor | None:
     """Return the tokens of a batch that a task masks in one draw, ``(batch, length)``, bool."""
     generator = rng.generator(seed, name, "masks", draw, int(batch.indices[0]))

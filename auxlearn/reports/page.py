@@ -39,12 +39,7 @@ from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.plots import inline_svg, run_figure
 from auxlearn.results.record import Scores
-from auxlearn.results.tables import (
-    account_lines,
-    branches_grid,
-    example_sentences,
-    metrics_grid,
-)
+from auxlearn.results.tables import account_lines, branches_grid, example_sentences, metrics_grid
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.sweeps.sweep_file import FOLD
 
@@ -152,7 +147,6 @@ class Collection:
 
 
 def collect(folders: Sequence[Path]) -> Collection:
-    """Read run folders and sweeps."""
     for folder in folders:
         if (folder / "sweep.yaml").is_file():
             continue
@@ -207,7 +201,6 @@ class Confusion:
 
     @property
     def as_lines(self) -> list[list[str]]:
-        """The confusions as lines of a table."""
         return [[f"{true}, {predicted}", str(count)] for true, predicted, count in self.pairs]
 
 
@@ -279,7 +272,6 @@ class RunView:
 
     @property
     def figure(self) -> Markup:
-        """The plots of the run."""
         entries = RunFolder(self.run.path).read_metrics()
         label = f"dev scores, weights and losses by step of {self.title}"
         return Markup(inline_svg(run_figure(entries, self.results), label, str(self.run.path)))
@@ -367,7 +359,6 @@ def _environment() -> Environment:
 def render(
     collection: Collection, paths: Sequence[Path], texts: bool, restarts: int | None = None
 ) -> str:
-    """Return the page about what has been collected."""
     comparison, table_notes = _compared(collection, restarts)  # what it refuses, before any work
     reader = DataReader()
     limit = max(5, MOST_TEXTS // max(1, len(collection.runs)))
@@ -431,7 +422,6 @@ def _compared(collection: Collection, restarts: int | None) -> tuple[Comparison 
 
 
 def _figures(comparison: Comparison) -> list[tuple[str, Markup]]:
-    """Return the plots of a comparison with their titles."""
     with print_style():
         return [
             (title, Markup(inline_svg(figure, title, f"{number} {title}")))

@@ -85,7 +85,6 @@ class Mistakes:
     order: str  # which ones are shown
 
     def values(self, name: str) -> list[str]:
-        """Return the different values of a field, for the filter."""
         return sorted({getattr(one, name) for one in self.shown})
 
 
@@ -153,7 +152,6 @@ def split_of(data: RunData, run: Run, name: str) -> Split | None:
 
 
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
-    """Return the misclassified examples of a run."""
     shown: list[Mistake] = []
     total: dict[str, int] = {}
     kind = run.results.kind
@@ -202,7 +200,6 @@ def _texts(split: Split, number: int) -> list[str]:
 
 
 def cut(text: str) -> str:
-    """Return a text, cut if it is long."""
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ..."
 
 

@@ -94,13 +94,11 @@ class NotebookReporter(Reporter):
         self._shown = float("-inf")
 
     def message(self, text: str) -> None:
-        """Show one sentence."""
         self._lines.append(text)
         self._show()
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show a progress bar within the block."""
         done = 0
         self._bar = (title, done, total)
 
@@ -161,7 +159,6 @@ class ConsoleReporter(Reporter):
         self._status = Text("")
 
     def message(self, text: str) -> None:
-        """Print one sentence."""
         self.console.print(Text(text), soft_wrap=True)
 
     @contextmanager
@@ -242,7 +239,6 @@ def _metrics_line(title: str, metrics: Mapping[str, float]) -> str:
 
 
 def print_results(*items: Any) -> None:
-    """Print lines and tables to standard output; lines are never broken."""
     console = output()
     for item in items:
         if isinstance(item, str):

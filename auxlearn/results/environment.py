@@ -47,7 +47,6 @@ class Environment:
 
     @classmethod
     def load(cls, folder: Path) -> Environment:
-        """Read ``environment.json`` of a run folder."""
         advice = f"delete {folder} to train again"
         try:
             return read_record(cls, folder / FILE, RunError, advice)
@@ -55,7 +54,6 @@ class Environment:
             raise RunError(f"{folder / FILE} is missing: {advice}") from None
 
     def save(self, folder: Path) -> None:
-        """Write ``environment.json`` into a run folder."""
         write_checked_json(folder / FILE, asdict(self))
 
 
@@ -94,7 +92,6 @@ def with_peak_memory(environment: Environment) -> Environment:
 
 
 def describe_environment() -> Environment:
-    """Return the environment of this process."""
     import torch
 
     return Environment(

@@ -93,7 +93,6 @@ class RunFolder:
 
     @classmethod
     def of(cls, config: RunConfig) -> RunFolder:
-        """Return the folder of the run of a configuration."""
         return cls(expand(config.output) if config.output else default_output(config))
 
     def read_config(self) -> RunConfig:
@@ -222,7 +221,6 @@ class RunFolder:
 
 
 def finished_folder(run: str | os.PathLike[str]) -> Path:
-    """Return the folder of a finished run."""
     path = expand(run)
     folder = RunFolder(path)
     if not user_path(path, RunError).is_dir():
@@ -315,7 +313,6 @@ def check_contained(folder: Path) -> None:
 
 
 def append_jsonl(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Append entries to a JSON-lines file."""
     try:
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(entry) + "\n" for entry in entries)

@@ -85,7 +85,6 @@ class RunReporter(ABC):
 
 
 def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of an entry by name, without its kind and step."""
     return {name: value for name, value in entry.items() if name not in ("kind", "step")}
 
 
@@ -99,7 +98,6 @@ class ForwardingReporter(Reporter):
         self._trackers = list(trackers)
 
     def message(self, text: str) -> None:
-        """Forward a message."""
         self._reporter.message(text)
 
     @contextmanager
@@ -112,7 +110,6 @@ class ForwardingReporter(Reporter):
             self._each(RunReporter.close.__name__)
 
     def log(self, entry: dict[str, Any]) -> None:
-        """Forward an entry."""
         self._each(RunReporter.log.__name__, entry)
         self._reporter.log(entry)
 
@@ -144,7 +141,6 @@ class TensorBoard(RunReporter):
         self._writer: Any = None
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Write every number of an entry under its key."""
         if self._writer is None:
             folder = self.run.folder / "tensorboard"
             self._writer = self._make_writer(str(folder), purge_step=entry["step"])
@@ -152,7 +148,6 @@ class TensorBoard(RunReporter):
             self._writer.add_scalar(name, value, entry["step"])
 
     def close(self) -> None:
-        """Write what is buffered."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -173,7 +168,6 @@ class WandB(RunReporter):
         self._run: Any = None
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Log every number of an entry over its step."""
         if self._run is None:
             folder = self.run.folder.absolute()
             self._run = self._wandb.init(
@@ -189,7 +183,6 @@ class WandB(RunReporter):
         self._run.log({**numbers(entry), "step": entry["step"]})
 
     def close(self) -> None:
-        """Finish the run in wandb."""
         if self._run is not None:
             self._run.finish(quiet=True)
             self._run = None
@@ -217,7 +210,6 @@ class MLflow(RunReporter):
         self._id = ""
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Log every number of an entry at its step."""
         if not self._id:
             self._id = self._begin()
         now, step = int(time.time() * 1000), entry["step"]
@@ -228,7 +220,6 @@ class MLflow(RunReporter):
         self._client.log_batch(self._id, metrics=metrics)
 
     def close(self) -> None:
-        """Mark the run as finished."""
         if self._id:
             self._client.set_terminated(self._id)
             self._id = ""

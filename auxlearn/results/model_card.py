@@ -113,7 +113,6 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
 
 
 def _choice(choice: dict[str, dict[str, Any]]) -> str:
-    """Return a plug-in with its options."""
     ((name, options),) = choice.items()
     shown = ", ".join(
         f"{key} {_short(value) if isinstance(value, str) else value}"

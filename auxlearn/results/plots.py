@@ -171,7 +171,6 @@ class _RunPlots:
 
     @property
     def unit(self) -> str:
-        """The unit of the primary loss."""
         return self.results.kind.unit
 
     def figures(self) -> dict[str, list[Panel]]:

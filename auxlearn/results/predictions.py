@@ -146,7 +146,6 @@ def _damaged(run: Path, name: str, number: int, what: str) -> RunError:
 
 
 def predictions_path(run: Path, name: str) -> Path:
-    """Return the file of a run's predictions for an evaluation set."""
     return run / "predictions" / f"{name}.jsonl"
 
 

@@ -58,7 +58,6 @@ class Grid:
 
     @property
     def texts(self) -> list[list[str]]:
-        """The text of each cell."""
         return [[cell.text for cell in line] for line in self.lines]
 
     def __rich__(self) -> Table:
@@ -79,14 +78,12 @@ class Grid:
         return table
 
     def markdown(self) -> str:
-        """Return the table in Markdown."""
         heads = [*map(escape_markdown, self.titles)]
         ruler = ["---", *["---:"] * (len(heads) - 1)]
         lines = [heads, ruler, *(map(_MARKDOWN.cell, line) for line in self.lines)]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def html(self) -> str:
-        """Return the table in HTML."""
         heads = "".join(f"<th>{escape_html(head)}</th>" for head in self.titles)
         rows = "\n".join(
             f"<tr>{''.join(f'<td>{_HTML.cell(cell)}</td>' for cell in line)}</tr>"
@@ -143,7 +140,6 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def csv_text(lines: Iterable[Iterable[object]]) -> str:
-    """Return lines of values as CSV."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows(lines)
     return buffer.getvalue()

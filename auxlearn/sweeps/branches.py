@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -76,19 +76,19 @@ def together(branches: Sequence[Weights]) -> Weights:
     return (1 / total, *(ratio / total for ratio in ratios))
 
 
-def search(tasks: int, rule: Branches) -> Generator[list[Weights], Gains, None]:
-    """Yield the branches to train next, and receive the gains of all that have been trained: each
-    task alone with the first share, then with a higher or lower one; at last all that were better.
+def search(tasks: int, rule: Branches, gains: Gains) -> Iterator[list[Weights]]:
+    """Yield the branches to train next, by the gains of all that have been trained: each task alone
+    with the first share, then with a higher or lower one; at last all that were better.
     """
     first, lower, higher = rule.shares
     begun = [alone(task, first, tasks) for task in range(tasks)]
     single = (1.0, *[0.0] * tasks)
-    gains = yield [*begun, single]  # mistakes in the settings of a task show in its first branch
+    yield [*begun, single]  # mistakes in the settings of a task show in its first branch
     further = [
         alone(task, higher if gains[one].loss.mean > 0 else lower, tasks)
         for task, one in enumerate(begun)
     ]
-    gains = yield further
+    yield further
     better = [
         best
         for pair in zip(begun, further, strict=True)
@@ -184,7 +184,6 @@ class _Training:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """Names of the auxiliary tasks."""
         return self.config.objective_names()[1:]
 
     def run(self) -> RunResults:
@@ -192,15 +191,9 @@ class _Training:
         with ExitStack() as stack:
             count = len(self.tasks)
             shown = _BranchReporter(self.reporter, 1 + 2 * count + (count > 1), stack)
-            rounds = search(count, self.rule)
-            branches = next(rounds)
-            while True:
+            for branches in search(count, self.rule, self.gains):
                 self._train_all(branches, shown)
                 self._compare()
-                try:
-                    branches = rounds.send(self.gains)
-                except StopIteration:
-                    break
         return self._take(best_of(self.gains, self.rule.evidence) or self._single)
 
     @property

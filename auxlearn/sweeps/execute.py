@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,10 +58,10 @@ def known_durations(folder: SweepFolder, trials: Sequence[Trial]) -> dict[str, f
     """Return the mean seconds of the finished trials that differ from a trial in seed, fold and
     learning rate only, by the digests of those trials that have such ones.
     """
-    kinds: dict[str, list[str]] = {}
+    kinds: dict[str, list[str]] = defaultdict(list)
     for trial in trials:
         content = trial.config.model_dump(mode="json", exclude={"seed", "fold", "learning_rate"})
-        kinds.setdefault(json.dumps(content), []).append(trial.digest)
+        kinds[json.dumps(content)].append(trial.digest)
     found: dict[str, float] = {}
     for digests in kinds.values():
         runs = [run for digest in digests if (run := folder.run(digest)).finished]
@@ -133,8 +133,12 @@ class _SweepRun:
             for trials in rounds(self.sweep, self._score):
                 begins = not self.trials
                 reader = self._add(trials)
-                if begins:
-                    self._check_sources(reader)
+                if begins:  # refuse what would fail trials, before the first
+                    if self._pending:
+                        check_cache_folder(
+                            None if self.cache_dir is None else expand(self.cache_dir)
+                        )
+                    check_sources(self.sweep, self._pending, reader)
                 self.folder.save_plan(list(self.trials.values()))
                 if begins:  # no configuration was refused
                     self.folder.save_text("sweep.yaml", dump_sweep(self.sweep))
@@ -145,12 +149,6 @@ class _SweepRun:
         ]
         self.folder.save_results(self.sweep, records)
         return records
-
-    def _check_sources(self, reader: InputReader) -> None:
-        """Refuse what would fail trials, before the first."""
-        if self._pending:
-            check_cache_folder(None if self.cache_dir is None else expand(self.cache_dir))
-        check_sources(self.sweep, self._pending, reader)
 
     def _add(self, trials: list[Trial]) -> InputReader:
         reader = InputReader()
@@ -203,9 +201,8 @@ class _SweepRun:
             self._check_locked()
             self.view.update(self.progress)
         if left():
-            ended = self.progress.count("finished", *FAILURES)
             raise Interrupted(
-                f"stopped with {ended} of {self.progress.total} trials done: "
+                f"stopped with {self.progress.ended} of {self.progress.total} trials done: "
                 "the same command resumes the sweep"
             )
 
@@ -257,13 +254,13 @@ class _SweepRun:
         now = time.monotonic()
         for digest in [digest for digest, due in self._locked.items() if due <= now]:
             state = self._known_state(digest)
-            if state is not None or not self.folder.run(digest).in_use:
-                del self._locked[digest]
-                self.progress.states[digest] = state or "waiting"
-                if state is None:  # the lock owner ended without a result
-                    self._pending.append(self.trials[digest])
-            else:
+            if state is None and self.folder.run(digest).in_use:
                 self._locked[digest] = now + LOCK_CHECK_SECONDS
+                continue
+            del self._locked[digest]
+            self.progress.states[digest] = state or "waiting"
+            if state is None:  # the lock owner ended without a result
+                self._pending.append(self.trials[digest])
 
     def _dev_metrics(self, digest: str) -> Mapping[str, float] | None:
         if digest not in self._dev and self.folder.run(digest).finished:

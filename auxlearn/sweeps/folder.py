@@ -97,7 +97,6 @@ class SweepFolder:
                     )
 
     def run(self, digest: str) -> RunFolder:
-        """Return the run folder of a trial."""
         return RunFolder(self.path / "trials" / digest)
 
     def job(self, trial: Trial, threads: int, cache_dir: str | None) -> Job:
@@ -145,28 +144,24 @@ class SweepFolder:
             write_text(self.path / name, content)
 
     def read_sweep(self) -> SweepFile:
-        """Return the sweep file of the folder."""
         if not (self.path / "sweep.yaml").is_file():
             raise SweepError(f"{self.path} is not the folder of a sweep: it holds no sweep.yaml")
         check_contained(self.path)
         return read_sweep(self.path / "sweep.yaml")
 
     def failure(self, digest: str) -> Outcome | None:
-        """Return how a trial failed, or ``None`` if it did not."""
         try:
             return read_record(Outcome, self._failure_path(digest), SweepError, "delete it")
         except FileNotFoundError:
             return None
 
     def save_failure(self, trial: Trial, outcome: Outcome) -> None:
-        """Record how a trial failed."""
         content = {**asdict(outcome), "cell": dict(trial.cell), "seed": trial.seed}
         content["config"] = trial.config.model_dump(mode="json")
         with self._writing():
             write_json(self._failure_path(trial.digest), content)
 
     def delete_failure(self, digest: str) -> None:
-        """Delete the record of a failure, so that the trial is run again."""
         self._failure_path(digest).unlink(missing_ok=True)
 
     def _failure_path(self, digest: str) -> Path:
@@ -195,7 +190,6 @@ class SweepFolder:
         )
 
     def save_results(self, sweep: SweepFile, records: Sequence[TrialRecord]) -> None:
-        """Write ``results.json``."""
         content = {
             "name": sweep.name,
             "axes": list(sweep.axes),
@@ -216,7 +210,6 @@ class SweepFolder:
             write_checked_json(self.path / PLAN, {"trials": content})
 
     def load_plan(self) -> list[TrialRecord]:
-        """Read the trials of ``plan.json``."""
         try:
             plan = read_record(_Plan, self.path / PLAN, SweepError, _RUN_AGAIN)
         except FileNotFoundError:
@@ -231,7 +224,6 @@ class SweepFolder:
 
 
 def set_metrics(results: RunResults, name: str) -> dict[str, float]:
-    """Return the metrics of a run on one set."""
     return dict(results.evaluations[name].all.metrics)
 
 

@@ -82,7 +82,6 @@ class TrialRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether the trial has results."""
         return self.state == "finished"
 
 
@@ -111,9 +110,7 @@ class Cell:
 
 
 def expand_cells(sweep: SweepFile) -> list[Cell]:
-    """Return every combination of the values of grid, cases and folds that is not excluded; of a
-    setting that is given several times, the value of the later axis counts.
-    """
+    """Return every combination of grid, cases and folds that is not excluded; later axes count."""
     axes: list[list[tuple[str, str, dict[str, Any]]]] = []
     for axis, values in sweep.grid.items():
         if isinstance(values, list):
@@ -274,9 +271,8 @@ DevMetrics = Callable[[str], Mapping[str, float] | None]
 def chosen_trials(
     sweep: SweepFile, trials: Sequence[Trial | TrialRecord], dev: DevMetrics
 ) -> set[str]:
-    """Return the digests of the trials with the best hyper-parameters, for each combination of the
-    axes that are not selected: those with the highest mean over seeds on dev, the first of equal
-    ones.
+    """Return the digests of the trials with the highest mean over seeds on dev, the first of equal
+    ones, for each combination of the axes that are not chosen.
     """
     groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial | TrialRecord]]] = {}
     for trial in trials:
@@ -297,9 +293,7 @@ def chosen_trials(
 def mean_dev(
     trials: Sequence[Trial | TrialRecord], sweep: SweepFile, dev: DevMetrics
 ) -> float | None:
-    """Return the mean dev metric of trials, negative for an error; ``None`` if one is
-    unfinished.
-    """
+    """Return the mean dev metric, negative for an error; ``None`` if a trial is unfinished."""
     values = []
     for trial in trials:
         metric = sweep.select.metric or trial.setting["metric"]

@@ -44,7 +44,6 @@ class _File(Settings):
 
 
 def published_names() -> list[str]:
-    """Return the names of the files that come with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
@@ -66,7 +65,6 @@ def named_by_sweep(name: str, sweep: Path) -> str | None:
 
 
 def read_published(name: str) -> tuple[list[PublishedResult], str]:
-    """Read published results by name or path."""
     if problem := published_problem(name):
         raise ConfigError(problem)
     path = Path(name) if name.endswith(_SUFFIXES) else FOLDER / f"{name}.yaml"

@@ -226,7 +226,6 @@ class SweepFile(Settings):
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """Read a sweep file."""
     content = read_yaml(path, "sweep file", ConfigError)
     sweep: SweepFile = validate(SweepFile, content, str(path))
     return sweep

@@ -46,6 +46,11 @@ class SweepProgress:
         return sum(state in states for state in self.states.values())
 
     @property
+    def ended(self) -> int:
+        """Number of trials that have finished or failed."""
+        return self.count("finished", *FAILURES)
+
+    @property
     def seconds_left(self) -> float | None:
         """Estimate of the remaining time; ``None`` before the first trial has finished."""
         if not self.seconds:
@@ -53,8 +58,7 @@ class SweepProgress:
         mean = sum(self.seconds) / len(self.seconds)
         now = time.monotonic()
         running = [max(0.0, mean - (now - begun)) for begun in self.started.values()]
-        ended = self.count("finished", *FAILURES)
-        waiting = self.total - ended - len(running)
+        waiting = self.total - self.ended - len(running)
         return (sum(running) + waiting * mean) / max(1, min(self.slots, waiting + len(running)))
 
 
@@ -69,7 +73,6 @@ class View:
         self.reporter = reporter
 
     def message(self, text: str) -> None:
-        """Show one sentence."""
         self.reporter.message(text)
 
     def update(self, progress: SweepProgress) -> None:
@@ -77,12 +80,10 @@ class View:
         if self._advance is None:
             self._bar = self.reporter.progress("trials of the sweep", progress.total)
             self._advance = self._bar.__enter__()
-        ended = progress.count("finished", *FAILURES)
-        self._advance(ended - self._done)
-        self._done = ended
+        self._advance(progress.ended - self._done)
+        self._done = progress.ended
 
     def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
-        """Show the outcome of a trial."""
         if outcome.state in FAILURES:
             self.message(f"{outcome.state}: {trial.title}: {outcome.error}")
 
@@ -120,8 +121,7 @@ class ConsoleView(View):
     def trial_ended(self, trial: Trial, outcome: Outcome, progress: SweepProgress) -> None:
         if outcome.state == "interrupted":
             return
-        done = progress.count("finished", *FAILURES)
-        parts = [f"{done}/{progress.total}", outcome.state, trial.title]
+        parts = [f"{progress.ended}/{progress.total}", outcome.state, trial.title]
         self._read_best(trial)
         if outcome.state == "finished" and trial.digest in self._best:
             metric = trial.config.metric
@@ -194,16 +194,11 @@ def _evaluations(path: Path) -> list[dict[str, Any]]:
 
 def _summary(progress: SweepProgress) -> str:
     parts = [f"{progress.count('finished')} of {progress.total} trials finished"]
-    for states, name in (
-        (("running",), "running"),
-        (("locked",), "running in another process"),
-        (FAILURES, "failed"),
-    ):
-        count = progress.count(*states)
-        if count:
+    named = {"running": ("running",), "running in another process": ("locked",), "failed": FAILURES}
+    for name, states in named.items():
+        if count := progress.count(*states):
             parts.append(f"{count} {name}")
-    left = progress.seconds_left
-    if left is not None and left > 0:
+    if (left := progress.seconds_left) and left > 0:
         parts.append(f"about {duration(left)} left")
     return ", ".join(parts)
 

@@ -73,7 +73,6 @@ class Checks(ABC):
 
     @property
     def is_weighting(self) -> bool:
-        """Whether the plug-in is a weighting."""
         return self.registry is WEIGHTINGS
 
     @abstractmethod
@@ -241,7 +240,6 @@ class Report:
 
     @property
     def failed(self) -> list[Check]:
-        """The checks that do not hold."""
         return [check for check in self.checks if check.passed is False]
 
     def require(self) -> Report:

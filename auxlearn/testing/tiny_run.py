@@ -218,7 +218,6 @@ class TinyRun:
 
 
 def build(registry: Registry, choice: Choice, *arguments: Any) -> Any:
-    """Construct a plug-in with its options."""
     cls = registry.get(choice[0]) if isinstance(choice[0], str) else choice[0]
     options = getattr(cls, "Options", None)
     if not (isinstance(options, type) and issubclass(options, Settings)):

@@ -34,17 +34,11 @@ def gain(mean, error=0.01, correct=0.0, correct_error=0.01):
 
 def searched(tasks, gains):
     """Return the branches of each round, given the gain of each branch."""
-    rounds, trained = [], []
-    steps = search(tasks, RULE)
-    found = next(steps)
-    while True:
+    rounds, known = [], {}
+    for found in search(tasks, RULE, known):
         rounds.append(found)
-        trained += found
-        known = {one: gain(gains[one]) for one in trained if one[0] < 1}
-        try:
-            found = steps.send(known)
-        except StopIteration:
-            return rounds
+        known |= {one: gain(gains[one]) for one in found if one[0] < 1}
+    return rounds
 
 
 def test_the_second_share_is_higher_after_a_gain_and_lower_after_a_loss():
