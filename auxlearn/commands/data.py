@@ -70,47 +70,37 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     report = audit(found)
     lengths = _measure(found, encoder, settings.max_length)
     if as_json:
-        content = asdict(report) | {
+        further = {
             "fingerprint": found.fingerprint,
             "metric": found.metric,
             "notes": list(found.notes),
             "lengths": {name: asdict(length) for name, length in lengths.items()},
         }
-        print_json(content)
+        print_json(asdict(report) | further)
         return
+    print_results(f"{found.name}, fingerprint {found.fingerprint}", "")
+    for heads, rows in (_labels(report), _texts(report), _length_table(lengths)):
+        print_results(Grid.of(heads, rows), "")
     warnings = list(report.warnings()) or ["no problems found"]
-    print_results(
-        f"{found.name}, fingerprint {found.fingerprint}",
-        "",
-        Grid.of(*_labels(report)),
-        "",
-        Grid.of(*_texts(report)),
-        "",
-        Grid.of(*_length_table(lengths)),
-        "",
-        *(f"- {line}" for line in (*found.notes, *warnings)),
-    )
+    print_results(*(f"- {line}" for line in (*found.notes, *warnings)))
 
 
 def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
     """Return the number of examples by label and split, as table cells."""
-    labels = dict.fromkeys(label for split in report.splits.values() for label in split.labels)
-    first = next(iter(report.splits.values())).labels
-    shown: list[str | None] = list(labels)
-    if len(shown) > LISTED_LABELS:
-        by_count = sorted(labels, key=lambda label: -first.get(label, 0))
-        shown = [*by_count[:MOST_FREQUENT], None, *by_count[-LEAST_FREQUENT:]]
-    between = f"({len(labels) - MOST_FREQUENT - LEAST_FREQUENT:,} others)"
+    splits = report.splits.values()
+    labels = list(dict.fromkeys(label for split in splits for label in split.labels))
+    many = len(labels) > LISTED_LABELS
+    if many:
+        first = next(iter(splits)).labels
+        labels.sort(key=lambda label: -first.get(label, 0))
     rows = [
-        [between, *("" for _ in report.splits)]
-        if label is None
-        else [
-            shorten(label),
-            *(str(split.labels.get(label, "-")) for split in report.splits.values()),
-        ]
-        for label in shown
+        [shorten(label), *(str(split.labels.get(label, "-")) for split in splits)]
+        for label in labels
     ]
-    rows.append(["all examples", *(str(split.examples) for split in report.splits.values())])
+    if many:
+        others = f"({len(labels) - MOST_FREQUENT - LEAST_FREQUENT:,} others)"
+        rows[MOST_FREQUENT:-LEAST_FREQUENT] = [[others, *("" for _ in splits)]]
+    rows.append(["all examples", *(str(split.examples) for split in splits)])
     return ["label", *report.splits], rows
 
 
@@ -129,9 +119,9 @@ def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict
 
 def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str]]]:
     """Return the lengths of the texts by split, as table cells."""
-    unit = next(iter(lengths.values())).unit
-    truncated = any(length.truncated is not None for length in lengths.values())
-    heads = [f"{unit} per text", "mean", "median", "95%", "longest"]
+    first = next(iter(lengths.values()))
+    heads = [f"{first.unit} per text", "mean", "median", "95%", "longest"]
+    heads += ["truncated"] * (first.truncated is not None)
     rows = [
         [
             name,
@@ -143,7 +133,7 @@ def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str
         ]
         for name, length in lengths.items()
     ]
-    return [*heads, *(["truncated"] if truncated else [])], rows
+    return heads, rows
 
 
 def _texts(report: Audit) -> tuple[list[str], list[list[str]]]:

@@ -52,8 +52,7 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
         load_plugin(path)
     registries = {"tasks": TASKS, "losses": LOSSES, "weightings": WEIGHTINGS}
     if what in registries:
-        registry = registries[what]
-        _list_plugins(registry, list(map(canonical, names)))
+        _list_plugins(registries[what], list(map(canonical, names)))
     elif what == "encoders":
         from auxlearn.core.settings import ENCODERS
 
@@ -87,8 +86,7 @@ def _list_plugins(registry: Registry, names: Sequence[str]) -> None:
 def _option(plugin: str, option: str, field: FieldInfo) -> tuple[str, str]:
     default: Any = field.get_default(call_default_factory=True)
     shown = f"  [default: {default}]" if default is not None else ""
-    if field.is_required():
-        shown = "  [required]"
+    shown = "  [required]" if field.is_required() else shown
     return f"  {option_flag(plugin, option)}", f"{field.description or ''}{shown}".strip()
 
 

@@ -21,6 +21,7 @@ from auxlearn.core.settings import Columns
 if TYPE_CHECKING:
     from auxlearn.mask_analysis.masks import MaskReport
     from auxlearn.mask_analysis.statistics import Group
+    from auxlearn.results.tables import Grid
 
 
 #: Settings of a run that decide what is masked.
@@ -142,11 +143,11 @@ def _tables(report: MaskReport) -> list[Any]:
     ]
     if report.parts_of_speech:
         items += ["", f"by part of speech ({report.tagger}), most and least often masked:"]
-        items.append(Grid.of(*_grid("tag", _ranked(report.parts_of_speech), RANKED)))
+        items.append(_grid("tag", _ranked(report.parts_of_speech), RANKED))
     items += ["", "by frequency of the token in the texts:"]
-    items.append(Grid.of(*_grid("occurs", report.frequencies, len(report.frequencies))))
+    items.append(_grid("occurs", report.frequencies, len(report.frequencies)))
     items += ["", "tokens, most and least often masked:"]
-    items.append(Grid.of(*_grid("token", _ranked(report.token_groups), RANKED)))
+    items.append(_grid("token", _ranked(report.token_groups), RANKED))
     if report.agreements:
         items += ["", "share of masks on the same tokens, and rank correlation within texts:"]
         rows = [
@@ -168,26 +169,23 @@ def _ranked(groups: list[Group]) -> list[Group]:
     return [group for group in groups if group.tokens >= FEWEST] or groups
 
 
-def _grid(title: str, groups: list[Group], ends: int) -> tuple[list[str], list[list[str]]]:
-    """Return the heads and cells of a table of groups; of many, those at both ends."""
+def _grid(title: str, groups: list[Group], ends: int) -> Grid:
+    """Lay out a table of groups; of many, those at both ends."""
+    from auxlearn.results.tables import Grid
+
     tasks = list(groups[0].rates) if groups else []
-    columns = {task: [f"{group.rates[task]:.4f}" for group in groups] for task in tasks}
     random = {task: [f"{group.random[task]:.4f}" for group in groups] for task in tasks}
-    cells = []
+    columns = {
+        title: [f"{group.name} {group.description}".strip() for group in groups],
+        "tokens": [f"{group.tokens:,}" for group in groups],
+    }
+    cells = list(columns.items())
     for number, task in enumerate(tasks):
-        cells.append((task, columns[task]))
+        cells.append((task, [f"{group.rates[task]:.4f}" for group in groups]))
         if random[task] not in [random[other] for other in tasks[number + 1 :]]:  # said once
             cells.append(("random", random[task]))
-    heads = [title, "tokens", *(head for head, _ in cells)]
-    rows = [
-        [
-            f"{group.name} {group.description}".strip(),
-            f"{group.tokens:,}",
-            *(column[number] for _, column in cells),
-        ]
-        for number, group in enumerate(groups)
-    ]
+    rows = [list(row) for row in zip(*(column for _, column in cells), strict=True)]
     if len(rows) > 2 * ends:
-        gap = [f"({len(rows) - 2 * ends} others)", *[""] * (len(heads) - 1)]
-        rows = [*rows[:ends], gap, *rows[-ends:]]
-    return heads, rows
+        gap = [f"({len(rows) - 2 * ends} others)", *[""] * (len(cells) - 1)]
+        rows[ends:-ends] = [gap]
+    return Grid.of([head for head, _ in cells], rows)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from auxlearn.commands.options import PATH, ExampleCommand, json_option, print_json
-
-if TYPE_CHECKING:
-    from auxlearn.mask_analysis.perturbations import Diversity, Outcomes
 
 
 @click.command(cls=ExampleCommand)
@@ -40,49 +35,37 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
         auxlearn perturbations runs/mask_tuning --output perturbations
     """
     from auxlearn.mask_analysis.perturbations import perturbations
-    from auxlearn.results import console
+    from auxlearn.results.console import print_results
+    from auxlearn.results.tables import Grid
 
     report = perturbations(run, texts=texts, output=output)
     if as_json:
         print_json(report.to_dict())
         return
-    console.print_results(
-        _statistics_table(report.statistics), "", _outcomes_table(report.examples), *report.notes
-    )
-    last = None
-    for text in report.texts:
-        if text["example"] != last:
-            console.print_results(f"\nexample {text['example']}: {text['text']}")
-            last = text["example"]
-        pairs = ", ".join(f"[{old}] => [{new}]" for old, new in text["substitutions"])
-        console.print_results(f"  epoch {text['epoch']}: {pairs or 'nothing masked'}")
-    if output is not None:
-        console.print_results("", f"2 files: {output}")
-
-
-def _outcomes_table(whole: dict[str, Outcomes]) -> Any:
-    from auxlearn.results.tables import Grid
-
-    heads = ["examples, all epochs", "examples", "same", "POS kept once", "another", "unknown"]
-    rows = [
-        [encoder, str(one.examples), *_percent(one.same, one.plausible, one.other, one.unknown)]
-        for encoder, one in whole.items()
-    ]
-    return Grid.of(heads, rows)
-
-
-def _statistics_table(statistics: Sequence[tuple[int, str, Diversity]]) -> Any:
-    from auxlearn.results.tables import Grid
-
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]
-    rows = [
+    by_epoch = [
         [
             *(f"{epoch}, {encoder}", str(one.masked)),
             *_percent(one.same, one.other, one.unknown, one.changed_texts, one.pos_agreement),
         ]
-        for epoch, encoder, one in statistics
+        for epoch, encoder, one in report.statistics
     ]
-    return Grid.of(heads, rows)
+    print_results(Grid.of(heads, by_epoch), "")
+    heads = ["examples, all epochs", "examples", "same", "POS kept once", "another", "unknown"]
+    whole = [
+        [encoder, str(one.examples), *_percent(one.same, one.plausible, one.other, one.unknown)]
+        for encoder, one in report.examples.items()
+    ]
+    print_results(Grid.of(heads, whole), *report.notes)
+    last = None
+    for text in report.texts:
+        if text["example"] != last:
+            print_results(f"\nexample {text['example']}: {text['text']}")
+            last = text["example"]
+        pairs = ", ".join(f"[{old}] => [{new}]" for old, new in text["substitutions"])
+        print_results(f"  epoch {text['epoch']}: {pairs or 'nothing masked'}")
+    if output is not None:
+        print_results("", f"2 files: {output}")
 
 
 def _percent(*shares: float | None) -> list[str]:

@@ -76,29 +76,22 @@ def command(
     if output is not None:
         click.echo(f"{len(table):,} texts with their predictions: {output}")
         return
-    names = [name for name in table.columns if name.startswith(PROBABILITY)]
-    classes = [name.removeprefix(PROBABILITY) for name in names]
+    classes = {n: n.removeprefix(PROBABILITY) for n in table.columns if n.startswith(PROBABILITY)}
+    places = {"text": read.text, "text_pair": read.text_pair}
     for row in range(len(table)):
-        values = {name: table.columns[name][row] for name in table.columns}
-        shown = {
-            key: values[name]
-            for key, name in (("text", read.text), ("text_pair", read.text_pair))
-            if name in values
-        }
-        probabilities = dict(zip(classes, (values[name] for name in names), strict=True))
+        values = {name: column[row] for name, column in table.columns.items()}
+        shown = {key: values[name] for key, name in places.items() if name in values}
+        probabilities = {label: values[name] for name, label in classes.items()}
+        label = values[LABEL]
         if as_json:
-            record: dict[str, Any] = {**shown, "label": values[LABEL]}
-            if probabilities:
-                record["probabilities"] = probabilities
-            print_json(record, indent=None)
+            further = {"probabilities": probabilities} if probabilities else {}
+            print_json({**shown, "label": label, **further}, indent=None)
+            continue
+        if isinstance(label, str):  # a single class
+            said = [label, f"{probabilities[label]:.4f}"]
         else:
-            line = "\t".join(printable(_text_of(one)) for one in shown.values())
-            label = values[LABEL]
-            if isinstance(label, str):  # a single class
-                click.echo(f"{printable(label)}\t{probabilities[label]:.4f}\t{line}")
-            else:
-                said = f"{label:.4f}" if isinstance(label, float) else _text_of(label)
-                click.echo(f"{printable(said)}\t{line}")
+            said = [f"{label:.4f}" if isinstance(label, float) else _text_of(label)]
+        click.echo("\t".join(map(printable, [*said, *map(_text_of, shown.values())])))
 
 
 def _text_of(value: Any) -> str:
@@ -117,7 +110,13 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
             "no texts: give them after RUN, by --file, or on standard input, one per line"
         )
     for text in texts:
-        _check_text(text)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            said = f"{COMMAND_LINE} contains a text that is not UTF-8: {shorten(text)}"
+            raise DataError(said) from None
+        if is_blank(text):
+            raise DataError(f"{COMMAND_LINE} contains an empty text: remove it")
 
 
 def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
@@ -130,14 +129,3 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
         where = "standard input"
         table, is_table = texts_table(table_or_lines(sys.stdin.buffer.read(), where), where)
     return TextSource(table) if is_table else TextSource(table, None, None, "text", "text_pair")
-
-
-def _check_text(text: str) -> None:
-    """Refuse an argument that is empty, or was not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        said = f"{COMMAND_LINE} contains a text that is not UTF-8: {shorten(text)}"
-        raise DataError(said) from None
-    if is_blank(text):
-        raise DataError(f"{COMMAND_LINE} contains an empty text: remove it")

@@ -9,6 +9,7 @@ automatic measure.
 from __future__ import annotations
 
 import html
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -61,30 +62,21 @@ class Diversity:
 def diversity(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> Diversity:
-    same = other = unknown = changed = agree = compared = 0
-    for record in records:
-        different = _changed(record)
-        for place, new in zip(record.positions, record.predicted, strict=True):
-            same += new == record.input_ids[place]
-            unknown += new == tokenizer.unk_token_id
-        other += sum(new != tokenizer.unk_token_id for new in different.values())
-        changed += bool(different)
-        if tagger is not None and different:
-            before, after = _words(record, tokenizer)
-            old_tags, new_tags = tagger(before), tagger(after)
-            for place in different:
-                word = record.words[place]
-                agree += old_tags[word][:2] == new_tags[word][:2]
-                compared += 1
-    masked = max(1, sum(len(record.positions) for record in records))
+    changes = [_changed(record) for record in records]
+    unknown = sum(record.predicted.count(tokenizer.unk_token_id) for record in records)
+    known = [new for one in changes for new in one.values() if new != tokenizer.unk_token_id]
+    masked = sum(len(record.positions) for record in records)
+    kept = []
+    if tagger is not None:
+        kept = [agrees for record in records for agrees in _tags_kept(record, tokenizer, tagger)]
     return Diversity(
         texts=len(records),
-        masked=sum(len(record.positions) for record in records),
-        same=same / masked,
-        other=other / masked,
-        unknown=unknown / masked,
-        changed_texts=changed / max(1, len(records)),
-        pos_agreement=agree / compared if compared else None,
+        masked=masked,
+        same=(masked - sum(map(len, changes))) / max(1, masked),
+        other=len(known) / max(1, masked),
+        unknown=unknown / max(1, masked),
+        changed_texts=sum(map(bool, changes)) / max(1, len(records)),
+        pos_agreement=sum(kept) / len(kept) if kept else None,
     )
 
 
@@ -108,22 +100,18 @@ def outcomes(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> Outcomes:
     """Return what became of each example over all epochs."""
-    by_example: dict[int, list[PerturbationRecord]] = {}
+    by_example: dict[int, list[PerturbationRecord]] = defaultdict(list)
     for record in records:
-        by_example.setdefault(record.example, []).append(record)
+        by_example[record.example].append(record)
     counts = dict.fromkeys(("same", "plausible", "other", "unknown"), 0)
     for own in by_example.values():
         changed = [record for record in own if _changed(record)]
-        known = [
-            record
-            for record in changed
-            if any(new != tokenizer.unk_token_id for new in _changed(record).values())
-        ]
+        known = [one for one in changed if {*_changed(one).values()} - {tokenizer.unk_token_id}]
         if not changed:
             counts["same"] += 1
         elif not known:
             counts["unknown"] += 1
-        elif tagger is not None and any(_keeps_tags(one, tokenizer, tagger) for one in known):
+        elif tagger is not None and any(all(_tags_kept(one, tokenizer, tagger)) for one in known):
             counts["plausible"] += 1
         else:
             counts["other"] += 1
@@ -145,19 +133,20 @@ def substitutions(record: PerturbationRecord, tokenizer: Any) -> list[tuple[str,
     ]
 
 
-def _keeps_tags(record: PerturbationRecord, tokenizer: Any, tagger: Tagger) -> bool:
-    """Return whether all changed words of a text have kept their part of speech."""
-    before, after = _words(record, tokenizer)
-    old, new = tagger(before), tagger(after)
-    words = {record.words[place] for place in _changed(record)}
-    return all(old[word][:2] == new[word][:2] for word in words)
+def _tags_kept(record: PerturbationRecord, tokenizer: Any, tagger: Tagger) -> list[bool]:
+    """Return for each changed token of a text whether its word has kept its part of speech."""
+    words = [record.words[place] for place in _changed(record)]
+    if not words:
+        return []
+    old, new = map(tagger, _words(record, tokenizer))
+    return [old[word][:2] == new[word][:2] for word in words]
 
 
 def by_epoch(records: Sequence[PerturbationRecord]) -> dict[int, list[PerturbationRecord]]:
     """Return the records by epoch, sorted by example."""
-    epochs: dict[int, list[PerturbationRecord]] = {}
+    epochs: dict[int, list[PerturbationRecord]] = defaultdict(list)
     for record in sorted(records, key=lambda record: (record.epoch, record.example, record.step)):
-        epochs.setdefault(record.epoch, []).append(record)
+        epochs[record.epoch].append(record)
     return epochs
 
 
@@ -185,12 +174,9 @@ def predict_replacements(
 
 def marked(record: PerturbationRecord, tokenizer: Any) -> tuple[str, str]:
     """Return a text before and after its perturbation, with the masked tokens in brackets."""
-    old = dict.fromkeys(record.positions)
+    old = {place: record.input_ids[place] for place in record.positions}
     new = dict(zip(record.positions, record.predicted, strict=True))
-    return (
-        _decode(record, {place: record.input_ids[place] for place in old}, tokenizer),
-        _decode(record, new, tokenizer),
-    )
+    return _decode(record, old, tokenizer), _decode(record, new, tokenizer)
 
 
 def _changed(record: PerturbationRecord) -> dict[int, int]:
@@ -207,17 +193,16 @@ def _words(record: PerturbationRecord, tokenizer: Any) -> tuple[list[str], list[
     after = list(record.input_ids)
     for place, new in zip(record.positions, record.predicted, strict=True):
         after[place] = new
-    count = max(record.words) + 1
-    pieces: list[tuple[list[int], list[int]]] = [([], []) for _ in range(count)]
-    for place, word in enumerate(record.words):
-        if word >= 0:
-            pieces[word][0].append(record.input_ids[place])
-            pieces[word][1].append(after[place])
-    # A tagger needs a word at every position, also where a tokenizer has dropped one.
-    return (
-        [tokenizer.decode(old).strip() or "_" for old, _ in pieces],
-        [tokenizer.decode(new).strip() or "_" for _, new in pieces],
-    )
+
+    def words(ids: list[int]) -> list[str]:
+        pieces: list[list[int]] = [[] for _ in range(max(record.words) + 1)]
+        for token, word in zip(ids, record.words, strict=True):
+            if word >= 0:
+                pieces[word].append(token)
+        # A tagger needs a word at every position, also where a tokenizer has dropped one.
+        return [tokenizer.decode(piece).strip() or "_" for piece in pieces]
+
+    return words(record.input_ids), words(after)
 
 
 def _decode(record: PerturbationRecord, at: dict[int, int], tokenizer: Any) -> str:

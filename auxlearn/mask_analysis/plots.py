@@ -107,12 +107,8 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
     axes.set_xlim(-margin, COLUMNS + 1)
     axes.set_ylim(len(lines), 0)
     axes.axis("off")
-    plain: dict[str, Any] = {
-        "va": "center",
-        "fontfamily": "monospace",
-        "fontsize": 6.2,
-        "parse_math": False,
-    }
+    plain: dict[str, Any] = {"va": "center", "fontfamily": "monospace", "fontsize": 6.2}
+    plain["parse_math"] = False
     for y, (task, example, line) in enumerate(lines):
         if example:
             axes.axhline(y, color="0.8", linewidth=0.5)
@@ -180,9 +176,7 @@ def _colour(times: float) -> tuple[int, int, int]:
     """Return the colour of a token that is masked so many times as often as by random masking."""
     share = min(1.0, abs(times - 1))
     far = TWICE if times > 1 else NEVER
-    red, green, blue = (
-        round(low + (high - low) * share) for low, high in zip(RANDOM, far, strict=True)
-    )
+    red, green, blue = (round(a + (b - a) * share) for a, b in zip(RANDOM, far, strict=True))
     return red, green, blue
 
 

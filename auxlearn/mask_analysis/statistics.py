@@ -60,8 +60,9 @@ def mask_rates(
     """Return how often a prepared task masks each token of its texts."""
     texts = task.texts
     rates = torch.zeros(len(texts.input_ids), dtype=torch.float64)
+    parts = torch.arange(len(texts)).split(BATCH_TEXTS)
     if isinstance(task, MaskedLanguageModelling):
-        for indices in torch.arange(len(texts)).split(BATCH_TEXTS):
+        for indices in parts:
             with calling(task, "mask_probabilities", name):
                 probabilities = task.checked_probabilities(collate(texts, indices))
             unpad_token_values(texts, probabilities.double().cpu(), indices, rates)
@@ -71,7 +72,7 @@ def mask_rates(
     with progress(f"draws of {name}", draws) as advance:
         for draw in range(draws):
             counts = torch.zeros_like(rates)
-            for indices in torch.arange(len(texts)).split(BATCH_TEXTS):
+            for indices in parts:
                 masked = _masked(task, name, encoder, collate(texts, indices), seed, draw)
                 if masked is not None:
                     unpad_token_values(texts, masked.double().cpu(), indices, counts)
@@ -295,17 +296,8 @@ def _rank_correlation(owner: np.ndarray, one: np.ndarray, other: np.ndarray) -> 
     table = pd.DataFrame({"one": one.round(12), "other": other.round(12)}).groupby(owner)
     ranks = table.rank()
     centred = ranks - ranks.groupby(owner).transform("mean")
-    sums = (
-        pd.DataFrame(
-            {
-                "product": centred["one"] * centred["other"],
-                "one": centred["one"] ** 2,
-                "other": centred["other"] ** 2,
-            }
-        )
-        .groupby(owner)
-        .sum()
-    )
+    products = (centred**2).assign(product=centred["one"] * centred["other"])
+    sums = products.groupby(owner).sum()
     sums = sums[(sums["one"] > 0) & (sums["other"] > 0)]
     if not len(sums):
         return None

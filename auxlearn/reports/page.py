@@ -103,7 +103,8 @@ def report(
     for path in paths:
         if not user_path(path, RunError).is_dir():
             raise RunError(f"there is no folder {shorten(str(path), 200)}: check the path")
-    file = expand(output) if output is not None else _default(paths)
+    default = paths[0] / FILE if len(paths) == 1 else Path(FILE)
+    file = default if output is None else expand(output)
     _check_file(file)
     collection = collect(paths)
     content = render(collection, paths, texts, restarts)
@@ -113,10 +114,6 @@ def report(
             return file
     write_text(file, content)
     return file
-
-
-def _default(paths: Sequence[Path]) -> Path:
-    return paths[0] / FILE if len(paths) == 1 else Path(FILE)
 
 
 def _check_file(file: Path) -> None:
@@ -284,15 +281,9 @@ class RunView:
                 [(count, -(-HEATS * count // max(1, sum(row)))) for count in row] for row in cells
             ]
             return Confusion(labels, rows, [])
-        if isinstance(cells, dict):
-            found = list(
-                zip(*(cells.get(k, []) for k in ("true", "predicted", "count")), strict=True)
-            )
-        else:
-            found = [(t, p, n) for t, row in enumerate(cells) for p, n in enumerate(row) if n]
-        wrong = sorted((one for one in found if one[0] != one[1]), key=lambda one: -one[2])
+        wrong = sorted((one for one in scores.cells if one[0] != one[1]), key=lambda one: -one[2])
         pairs = [(labels[t], labels[p], n) for t, p, n in wrong[:MOST_LINES]]
-        return Confusion(labels, [], pairs) if found else None
+        return Confusion(labels, [], pairs) if scores.cells else None
 
     def class_lines(self, scores: Scores) -> list[list[str]]:
         """Return precision, recall, F1 and number of examples of the largest classes."""

@@ -125,10 +125,9 @@ class NotebookReporter(Reporter):
             self.message(describe_row(entry))
 
     def _show(self, force: bool = True) -> None:
-        now = time.monotonic()
-        if not force and now - self._shown < EVERY:
+        if not force and time.monotonic() - self._shown < EVERY:
             return
-        self._shown = now
+        self._shown = time.monotonic()
         from IPython.display import HTML, display
 
         content = HTML(self._html())

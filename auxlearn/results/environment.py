@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field, replace
@@ -18,14 +19,8 @@ from auxlearn.core.files import read_record, write_checked_json
 FILE = "environment.json"
 
 _PACKAGES = (
-    "auxlearn",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "higher",
-    "scikit-learn",
-    "numpy",
+    *("auxlearn", "torch", "transformers", "tokenizers", "datasets", "higher"),
+    *("scikit-learn", "numpy"),
 )
 
 
@@ -77,15 +72,9 @@ def with_peak_memory(environment: Environment) -> Environment:
     """Return an environment with the memory that this process has needed so far."""
     import torch
 
-    found: dict[str, Any] = {}
-    try:
-        import resource
-    except ImportError:  # Windows
-        pass
-    else:
-        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes on Linux
-        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found["peak_memory_mb"] = round(peak / 1e6, 1)
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes on Linux
+    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found: dict[str, Any] = {"peak_memory_mb": round(peak / 1e6, 1)}
     if torch.cuda.is_initialized():
         found["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6, 1)
     return replace(environment, **found)

@@ -76,13 +76,12 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         "tags": [task, "auxlearn", *dict.fromkeys(_task_names(results))],
         "metrics": list(dict.fromkeys(_HUB_METRICS[name] for name in METRICS[kind.name])),
     }
-    base = _hub_id(config["encoder"])
-    if base is not None:
+    if base := _hub_id(config["encoder"]):
         content |= {"base_model": base, "base_model_relation": "finetune"}
-    hub = _hub_dataset(config["dataset"])
-    if hub is not None:
+    if hub := _hub_dataset(config["dataset"]):
         content["datasets"] = [hub["type"]]
     entries: list[dict[str, Any]] = []
+    other = results.dataset.ood
     for name, found in results.evaluations.items():
         metrics = [
             {
@@ -93,18 +92,12 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
             for metric, value in found.all.metrics.items()
         ]
         # An out-of-distribution set is one split of another data set.
-        other = results.dataset.ood
-        source = {"type": name if name in other else results.dataset.name}
-        if hub is not None and name not in other:
-            source = hub
-        place = {
-            "name": name if name in other else results.dataset.name,
-            "split": other.get(name, name),
-        }
+        data = name if name in other else results.dataset.name
+        source = hub if hub and name not in other else {"type": data}
         entries.append(
             {
                 "task": {"type": task, "name": task.capitalize().replace("-", " ")},
-                "dataset": source | place,
+                "dataset": source | {"name": data, "split": other.get(name, name)},
                 "metrics": metrics,
             }
         )

@@ -6,7 +6,7 @@ each epoch and task, and for each window of a text that is read in windows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,19 +80,22 @@ class PerturbationLog:
         steps and epochs are from 1. Of an example that is added twice in a step, the last
         perturbation counts.
         """
-        for place, number, window in _rows(before):
+        counts = [1] * len(before) if before.windows is None else before.windows.tolist()
+        rows = ((text, window) for text, count in enumerate(counts) for window in range(count))
+        labels, types = before.labels, before.token_type_ids
+        one_class = labels is not None and not labels.is_floating_point()
+        for place, (number, window) in enumerate(rows):
             example = int(before.indices[number])
             if not self._sampled[example]:
                 continue
             length = int(before.attention_mask[place].sum())
             positions = replaced[place, :length].nonzero().squeeze(1)
-            types = before.token_type_ids
             self._pending[step, task, example, window] = PerturbationRecord(
                 step=step,
                 epoch=epoch,
                 task=task,
                 example=example,
-                label=_class_of(before, number),
+                label=int(labels[number]) if labels is not None and one_class else None,
                 input_ids=before.input_ids[place, :length].tolist(),
                 words=before.words[place, :length].tolist(),
                 token_type_ids=None if types is None else types[place, :length].tolist(),
@@ -112,20 +115,6 @@ class PerturbationLog:
         if self.path.is_file():
             truncate_jsonl(self.path, last_step)
         self._pending = {}
-
-
-def _rows(batch: Batch) -> Iterator[tuple[int, int, int]]:
-    """Yield the rows of a batch: place, number of the text in the batch, window of the text."""
-    counts = [1] * len(batch) if batch.windows is None else batch.windows.tolist()
-    rows = ((number, window) for number, count in enumerate(counts) for window in range(count))
-    for place, (number, window) in enumerate(rows):
-        yield place, number, window
-
-
-def _class_of(batch: Batch, place: int) -> int | None:
-    """Return the class of an example; ``None`` for labels that are no single class."""
-    labels = batch.labels
-    return None if labels is None or labels.is_floating_point() else int(labels[place])
 
 
 def read_perturbations(folder: Path) -> list[PerturbationRecord]:

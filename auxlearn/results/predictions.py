@@ -74,10 +74,12 @@ def read_labels(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarr
         # What follows the labels differs from line to line; a quote within a label is escaped.
         head, comma, _ = line.partition(', "probabilities": ')
         if head not in known:
-            labels = _labels(_content(run, name, number, head + "}" if comma else head))
-            if labels is None:
+            content = _content(run, name, number, head + "}" if comma else head)
+            found = content if isinstance(content, dict) else {}
+            labels = [found.get(key) for key in ("label", "predicted")]
+            if not all(isinstance(label, str) for label in labels):
                 raise _damaged(run, name, number, "labels")
-            true, said = (numbers.setdefault(label, len(numbers)) for label in labels)
+            true, said = (numbers.setdefault(str(label), len(numbers)) for label in labels)
             known[head] = true, said
         cells.append(known[head])
     truth, predicted = np.array(cells, dtype=np.int32).T
@@ -130,15 +132,6 @@ def _content(run: Path, name: str, number: int, line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError):
         raise _damaged(run, name, number, "JSON") from None
-
-
-def _labels(content: Any) -> tuple[str, str] | None:
-    """Return the true and the predicted label of a line, or ``None`` if it has none."""
-    try:
-        label, predicted = content["label"], content["predicted"]
-    except (KeyError, TypeError):
-        return None
-    return (label, predicted) if isinstance(label, str) and isinstance(predicted, str) else None
 
 
 def _damaged(run: Path, name: str, number: int, what: str) -> RunError:

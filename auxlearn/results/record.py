@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -91,17 +92,19 @@ class Scores:
 
     def class_counts(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return the number of examples by true class and by predicted class, without zeros."""
-        if isinstance(self.confusion, dict):
-            cells = list(zip(*(self.confusion[key] for key in SPARSE_KEYS), strict=True))
-        else:
-            rows = enumerate(self.confusion)
-            cells = [(t, p, count) for t, row in rows for p, count in enumerate(row) if count]
-        true: dict[int, int] = {}
-        predicted: dict[int, int] = {}
-        for t, p, count in cells:
-            true[t] = true.get(t, 0) + count
-            predicted[p] = predicted.get(p, 0) + count
+        true, predicted = Counter[int](), Counter[int]()
+        for t, p, count in self.cells:
+            true[t] += count
+            predicted[p] += count
         return true, predicted
+
+    @property
+    def cells(self) -> list[tuple[int, int, int]]:
+        """The confusion as true class, predicted class and number of examples, without zeros."""
+        if isinstance(self.confusion, dict):
+            return list(zip(*(self.confusion.get(k, []) for k in SPARSE_KEYS), strict=True))
+        rows = enumerate(self.confusion)
+        return [(t, p, count) for t, row in rows for p, count in enumerate(row) if count]
 
 
 def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -116,9 +119,8 @@ def _nested(content: Any) -> Any:
     """Return the fields of scores from what :func:`_flat` made of them."""
     if not isinstance(content, Mapping):
         return content
-    own = {
-        name: content[name] for name in ("examples", "per_class", "confusion") if name in content
-    }
+    names = ("examples", "per_class", "confusion")
+    own = {name: content[name] for name in names if name in content}
     return own | {"metrics": {name: v for name, v in content.items() if name not in own}}
 
 
@@ -169,25 +171,20 @@ def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame
     import pandas
 
     rows: dict[str, dict[str, float | None]] = {}
-
-    def value(scores: Scores | None, key: str) -> float | None:
-        if scores is None:
-            return None
-        return scores.examples if key == "examples" else scores.metrics[key]
-
     for name, found in evaluations.items():
-        keys = ("examples", *found.all.metrics)
-        parts = {"": found.all, "unseen_": found.unseen, "majority_": found.majority}
+        unseen = found.unseen
         rows[name] = {
-            f"{part}{key}": value(scores, key)
-            for part, scores in parts.items()
-            for key in keys
-            if part != "majority_" or key != "examples"
+            "examples": found.all.examples,
+            **found.all.metrics,
+            "unseen_examples": unseen.examples if unseen else None,
+            **{f"unseen_{m}": unseen.metrics[m] if unseen else None for m in found.all.metrics},
+            **{f"majority_{m}": found.majority.metrics[m] for m in found.all.metrics},
+            "loss": found.loss,
+            "pair_accuracy": found.pair_accuracy,
+            "unknown_labels": found.unknown_labels or None,
         }
-        rows[name] |= {"loss": found.loss, "pair_accuracy": found.pair_accuracy}
-        rows[name]["unknown_labels"] = found.unknown_labels or None
         for subset, scores in found.subsets.items():
-            rows[f"{name}: {subset}"] = {key: value(scores, key) for key in keys}
+            rows[f"{name}: {subset}"] = {"examples": scores.examples, **scores.metrics}
     frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("set")
     optional = ("pair_accuracy", "unknown_labels")
     empty = [name for name in optional if name in frame and frame[name].isna().all()]
@@ -465,6 +462,13 @@ def account_of_branches(
     """Return the sentence of each auxiliary task of a run that has compared branches."""
     (taken,) = [one for one in branches if one.taken]
     single = next(one for one in branches if one.gain is None)
+
+    def gain(branch: Branch) -> str:
+        return (
+            f"{branch.gain:+.4f} ± {branch.gain_error:.4f} {unit} per example ({branch.value:.3f} "
+            f"against {single.value:.3f} in the metric)"
+        )
+
     found = {}
     for task in tasks:
         own = [one for one in branches if one.gain is not None and one.weights[task]]
@@ -472,32 +476,18 @@ def account_of_branches(
         if taken.weights[task]:
             found[task] = (
                 f"{task}: applied with share {taken.weights[task]:.3g}; on dev its run was better "
-                f"than the single task by {_gain(taken, unit)} ({_metrics(taken, single)})"
+                f"than the single task by {gain(taken)}"
             )
             continue
-        why = (
-            f"the better of its runs on dev ({best.title}) differed from the single task by "
-            f"{_gain(best, unit)} ({_metrics(best, single)}), where more than {evidence:g} "
-            "standard errors were needed"
-        )
         if (best.gain or 0.0) > evidence * (best.gain_error or 0.0):
+            but = f"{taken.title} was better still"
+            if taken.gain is None:
+                but = "had fewer correct predictions by more than their standard error"
+            why = f"{best.title} was better than the single task by {gain(best)}, but {but}"
+        else:
             why = (
-                f"{best.title} was better than the single task by {_gain(best, unit)} "
-                f"({_metrics(best, single)}), but {_why_not(best, taken)}"
+                f"the better of its runs on dev ({best.title}) differed from the single task by "
+                f"{gain(best)}, where more than {evidence:g} standard errors were needed"
             )
         found[task] = f"{task}: left out; {why}; {ADVICE}"
     return found
-
-
-def _gain(branch: Branch, unit: str) -> str:
-    return f"{branch.gain:+.4f} ± {branch.gain_error:.4f} {unit} per example"
-
-
-def _metrics(branch: Branch, single: Branch) -> str:
-    return f"{branch.value:.3f} against {single.value:.3f} in the metric"
-
-
-def _why_not(branch: Branch, taken: Branch) -> str:
-    if taken.gain is None:
-        return "had fewer correct predictions by more than their standard error"
-    return f"{taken.title} was better still"

@@ -146,9 +146,8 @@ def csv_text(lines: Iterable[Iterable[object]]) -> str:
 
 
 def metrics_grid(evaluations: Mapping[str, Evaluation]) -> Grid:
-    """Lay out the metrics of evaluation sets, of their subsets and paired examples: on all
-    examples, on those whose text is not in train if there are any others, and of the majority
-    class.
+    """Lay out the metrics of evaluation sets, their subsets and paired examples: on all examples,
+    on those whose text is not in train if there are others, and of the majority class.
     """
     seen = any(found.seen_examples for found in evaluations.values())
     titles = [TITLES[metric] for metric in next(iter(evaluations.values())).all.metrics]
