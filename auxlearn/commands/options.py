@@ -200,11 +200,8 @@ def options_of(
     negatable: bool = False,
     **helps: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds an option to a command for each of some fields of settings, or
-    all.
-
-    ``--no-NAME`` stands for false where a file may say otherwise (``negatable``); ``helps`` are
-    texts that differ from the descriptions of the fields.
+    """Return a decorator that adds options for some fields of settings, or all; ``--no-NAME``
+    stands for false where a file may say otherwise; ``helps`` replace descriptions.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -366,37 +366,33 @@ def example_intervals(results: RunResults, name: str) -> dict[str, tuple[float, 
 
 def _detectable(column: MetricComparison, against: str | None) -> float:
     """Return the minimum detectable difference; NaN over folds and for a single method."""
-    if column.by_fold or len(column.scores) < 2:
+    methods = len(column.scores)
+    if column.by_fold or methods < 2:
         return math.nan
-    return minimum_detectable_difference(
-        column.pairs, len(column.scores), column.examples, against=against in column.scores
-    )
+    one_sided = against in column.scores
+    return minimum_detectable_difference(column.pairs, methods, column.examples, one_sided)
 
 
 def _across(
     columns: Sequence[MetricComparison], methods: Sequence[str], against: str | None
 ) -> RankComparison:
-    first, names = columns[0], [column.dataset for column in columns]
+    first, datasets = columns[0], [one.dataset for one in columns]
     better = sign(first.metric)
     ranks = rank_methods({name: [better * one.means[name] for one in columns] for name in methods})
     average = MetricComparison(
-        dataset=f"{AVERAGE} of data sets" if AVERAGE in names else AVERAGE,
+        dataset=f"{AVERAGE} of data sets" if AVERAGE in datasets else AVERAGE,
         set=first.set,
         metric=first.metric,
-        scores={
-            name: _mean_by_seed([column.scores[name] for column in columns]) for name in methods
-        },
-        means={
-            name: float(np.mean([column.means[name] for column in columns])) for name in methods
-        },
-        noises={name: mean_noise([column.noises[name] for column in columns]) for name in methods},
+        scores={name: _mean_by_seed([one.scores[name] for one in columns]) for name in methods},
+        means={name: float(np.mean([one.means[name] for one in columns])) for name in methods},
+        noises={name: mean_noise([one.noises[name] for one in columns]) for name in methods},
         pairs=tuple(_average_pairs(columns, methods)),
-        examples=sum(column.examples for column in columns),
+        examples=sum(one.examples for one in columns),
         averaged=True,
         restarts={
-            name: mean_restarts([column.restarts[name] for column in columns])
-            for name in columns[0].restarts
-            if all(name in column.restarts for column in columns)
+            name: mean_restarts([one.restarts[name] for one in columns])
+            for name in first.restarts
+            if all(name in one.restarts for one in columns)
         },
     )
     records = wins(methods, [column.pairs for column in columns])
@@ -418,11 +414,8 @@ def _average_pairs(columns: Sequence[MetricComparison], methods: Sequence[str]) 
             continue
         a, b = sorted(names, key=list(methods).index)
         pairs = [one[names] for one in by_names]
-        signs = [1 if pair.first == a else -1 for pair in pairs]
-        difference = float(np.mean([s * p.difference for s, p in zip(signs, pairs, strict=True)]))
-        beats = float(
-            np.mean([p.beats if s > 0 else 1 - p.beats for s, p in zip(signs, pairs, strict=True)])
-        )
+        difference = float(np.mean([p.difference * (1 if p.first == a else -1) for p in pairs]))
+        beats = float(np.mean([p.beats if p.first == a else 1 - p.beats for p in pairs]))
         if sign(columns[0].metric) * difference < 0:
             a, b, difference, beats = b, a, -difference, 1 - beats
         noise = mean_noise([pair.noise for pair in pairs])

@@ -189,10 +189,7 @@ def best_so_far(curves: Sequence[Curve], better: int) -> list[Curve]:
 
 
 def _plot_dev(block: Block, by: Literal["epoch", "time"]) -> Figure | None:
-    """Draw a panel for each data set: the dev score by epoch, or the best so far by wall time.
-
-    The time of an evaluation is its part of the optimizer steps times the time of the training.
-    """
+    """Draw a panel for each data set: the dev score by epoch, or the best so far by wall time."""
     drawn = []
     for data in block.datasets:
         metric = data.setting.get("metric", "accuracy")
@@ -295,6 +292,7 @@ def _dev_curves(method: Method, metric: str, by: str) -> list[Curve]:
         entries = [one for one in _entries(method, seed) if key in one and "epoch" in one]
         if not entries:
             continue
+        # The time of an evaluation is its part of the optimizer steps times that of the training.
         second = results.seconds.get("training", 0.0) / max(1, results.steps)
         x = [one["epoch"] if by == "epoch" else one["step"] * second for one in entries]
         curves.append(np.array([x, [one[key] for one in entries]], dtype=float))
@@ -314,14 +312,8 @@ def _weight_curves(method: Method) -> dict[str, list[Curve]]:
 
 
 def plot_comparison(comparison: ComparisonData, folder: Path) -> list[Path]:
-    """Write the plots of a comparison, each as PDF and PNG.
-
-    ``scores``: mean and 95% interval over seeds and examples. ``ranks``: average ranks over data
-    sets with Nemenyi's critical difference, with at least three methods on two data sets. With a
-    panel for each data set, ``curves``: dev score by epoch; ``time``: best dev score so far by wall
-    time of training; ``epochs``: epoch of the best checkpoint against the score (as in Fig. 3 of
-    L3Masking). For each data set, ``weights``: weight of each objective by step. Curves are means
-    over seeds, with their standard deviation.
+    """Write the plots of a comparison, each as PDF and PNG. Curves are means over seeds, with their
+    standard deviation; ``epochs`` is drawn as in Fig. 3 of L3Masking.
     """
     written = []
     taken: set[str] = set()
@@ -387,10 +379,8 @@ def _plot_scores(block: Block) -> Figure:
 
 
 def plot_ranks(found: RankComparison) -> Figure:
-    """Draw a critical-difference diagram (Demšar, 2006, figure 1).
-
-    Methods stand at their average ranks, the best on the left; a bar joins those that do not differ
-    significantly.
+    """Draw a critical-difference diagram (Demšar, 2006, figure 1): methods at their average ranks,
+    the best on the left; a bar joins those that do not differ significantly.
     """
     ranks, methods = found.ranks.ranks, len(found.ranks.ranks)
     order = sorted(ranks, key=lambda name: ranks[name])

@@ -21,10 +21,9 @@ _PAIRS, _FEWEST, _MOST = 12_000, 400, 8000
 def minimum_detectable_difference(
     pairs: Sequence[Pair], methods: int, examples: int, against: bool = False
 ) -> float:
-    """Return the true difference that the significance tests find with probability :data:`POWER`.
-
-    One method is better than all others by this much, and the others are equal. The tests are those
-    of :mod:`auxlearn.comparison.statistics`, with the measured variances (their means over pairs).
+    """Return the true difference of one method from all others, which are equal, that the tests of
+    :mod:`auxlearn.comparison.statistics` find with probability :data:`POWER`, by the measured
+    variances (their means over pairs).
     """
     seeds = min((pair.seeds for pair in pairs), default=0)
     if seeds < MINIMUM_SEEDS:

@@ -144,8 +144,7 @@ def compare_methods(column: Column, against: str | None = None) -> list[Pair]:
     chosen by the same scores, and testing it against the others alone would ignore that selection.
     """
     chosen = itertools.combinations(column.scores, 2)
-    pairs = [_compare_two(column, a, b) for a, b in chosen if against in (None, a, b)]
-    return correct(pairs)
+    return correct([_compare_two(column, a, b) for a, b in chosen if against in (None, a, b)])
 
 
 def correct(pairs: Sequence[Pair]) -> list[Pair]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.power import POWER
-from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, RankComparison
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
@@ -56,26 +55,30 @@ def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
     if seeds:
         heads.insert(1, ("", "runs" if block.folds else "seeds"))
     heads += [("", "epochs to best" if name == "epochs" else name) for name in extra]
-    lines = []
-    for name in block.methods:
-        runs = block.runs_of(name)
-        line = [Cell(name)]
-        if seeds:
-            line.append(Cell(_span([len(one.runs) for one in runs])))
-        line += [_score(column, name, layout, against) for column in block.columns]
-        line += [_mean(runs, one) for one in extra]
-        lines.append(line)
+
+    def line(name: str, count: str, scores: list[Cell], times: list[Cell]) -> list[Cell]:
+        return [Cell(name), *([Cell(count)] if seeds else []), *scores, *times]
+
+    lines: list[list[Cell]] = []
     rules: list[int] = []
     for name in block.methods:
-        best = [column.restarts.get(name) for column in block.columns]
-        if any(best):
+        runs = block.runs_of(name)
+        scores = [_score(column, name, layout, against) for column in block.columns]
+        times = [_mean(runs, one) for one in extra]
+        lines.append(line(name, _span([len(one.runs) for one in runs]), scores, times))
+    for name in block.methods:
+        known = [column.restarts[name] for column in block.columns if name in column.restarts]
+        if known:
             rules = rules or [len(lines)]
-            lines.append(_restarts(block, name, best, seeds, extra, layout))
+            scores = [_best_of(column, name, layout) for column in block.columns]
+            minutes = _mean(block.runs_of(name), "minutes", known[0].count)  # of all of them
+            times = [minutes if one == "minutes" else Cell("") for one in extra]
+            count = _span([one.seeds for one in known])
+            lines.append(line(known[0].name(name), count, scores, times))
     if not all(math.isnan(column.detectable) for column in block.columns):
         rules.append(len(lines))
         found = [_detectable(column, layout) for column in block.columns]
-        blank = [Cell("")] * len(extra)
-        lines.append([Cell("detectable"), *([Cell("")] if seeds else []), *found, *blank])
+        lines.append(line("detectable", "", found, [Cell("")] * len(extra)))
     return Grid(heads, lines, rules)
 
 
@@ -329,13 +332,12 @@ def _numbered(what: str, numbers: Sequence[int]) -> str:
 def _heads(block: Block) -> list[tuple[str, str]]:
     several_sets = len({column.set for column in block.columns}) > 1
     several_metrics = len({column.metric for column in block.columns}) > 1
+    alone = len(block.datasets) == 1
+    neither = alone and not several_sets and not several_metrics
     heads = []
     for column in block.columns:
-        parts = [column.set] if several_sets else []
-        parts += [metric_title(column.metric)] if several_metrics else []
-        if len(block.datasets) == 1 and not parts:
-            parts = [f"{column.set} {metric_title(column.metric)}"]
-        alone = len(block.datasets) == 1
+        parts = [column.set] if several_sets or neither else []
+        parts += [metric_title(column.metric)] if several_metrics or neither else []
         heads.append(("" if alone else column.dataset, " ".join(parts)))
     return heads
 
@@ -361,33 +363,20 @@ def _mark(pair: Pair | None, name: str) -> str:
     return BETTER if pair.first == name else WORSE
 
 
-def _restarts(
-    block: Block,
-    name: str,
-    found: Sequence[Restarts | None],
-    seeds: bool,
-    extra: Sequence[str],
-    layout: Layout,
-) -> list[Cell]:
-    """Lay out the best of several seeds, which takes the time of all of them."""
-    known = [one for one in found if one]
-    runs = block.runs_of(name)
-    line = [Cell(known[0].name(name))]
-    if seeds:
-        line.append(Cell(_span([one.seeds for one in known])))
-    for one, column in zip(found, block.columns, strict=True):
-        mean, error = (one.mean, one.error) if one else (0.0, 0.0)
-        text = f"{layout.score(mean, column.metric)} (s.e. {layout.score(error, column.metric)})"
-        line.append(Cell(text if one else "-"))
-    times = {"epochs": Cell(""), "minutes": _mean(runs, "minutes", known[0].count)}
-    return [*line, *(times[what] for what in extra)]
+def _best_of(column: MetricComparison, name: str, layout: Layout) -> Cell:
+    """Lay out the expected score of the best of several seeds."""
+    if name not in column.restarts:
+        return Cell("-")
+    best = column.restarts[name]
+    mean, error = (layout.score(value, column.metric) for value in (best.mean, best.error))
+    return Cell(f"{mean} (s.e. {error})")
 
 
 def _detectable(column: MetricComparison, layout: Layout) -> Cell:
-    if math.isnan(column.detectable):
-        return Cell("")
     found = column.detectable
-    return Cell("none" if math.isinf(found) else layout.score(found, column.metric))
+    if math.isfinite(found):
+        return Cell(layout.score(found, column.metric))
+    return Cell("" if math.isnan(found) else "none")
 
 
 def _mean(runs: Sequence[Method], what: str, times: int = 1) -> Cell:
@@ -402,7 +391,5 @@ def _seed_counts(block: Block) -> list[int]:
 
 
 def _span(counts: Sequence[int]) -> str:
-    if not counts:
-        return "0"
-    lowest, highest = min(counts), max(counts)
+    lowest, highest = min(counts, default=0), max(counts, default=0)
     return str(lowest) if lowest == highest else f"{lowest} to {highest}"

@@ -44,12 +44,8 @@ class Biaffine(nn.Module):
                     nn.init.zeros_(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Return scores by dependent and head, ``(batch, length, length, 1 + relations)``.
-
-        The first one is that of the arc, the others are those of its relations.
-
-        Args:
-            states: Last hidden states, ``(batch, length, size)``.
+        """Return scores of arcs, then of their relations, by dependent and head, ``(batch, length,
+        length, 1 + relations)``, from the last hidden states, ``(batch, length, size)``.
         """
         arcs = self.arc(self._role(self.arc_dependent, states)) @ self._role(
             self.arc_head, states

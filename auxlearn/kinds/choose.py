@@ -87,12 +87,9 @@ def require(kind: Kind, feature: str, which: str = "") -> None:
 
 
 def find_kind(table: Table, given: Columns) -> Kind:
-    """Return the kind that the labels of a table have, by their types.
-
-    Lists beside lists of words are tags, or heads where no tags differ; other lists are several
-    labels; numbers of which one has a fraction are to be predicted. Anything else names classes.
-    Where texts stand beside their words, a label is of the text unless it is a list as long as
-    that of the words.
+    """Return the kind that the labels of a table have, by their types. Lists beside lists of words
+    are tags, or heads where no tags differ. Where texts stand beside their words, a label is of the
+    text unless it is a list as long as that of the words.
     """
     label = given.label
 

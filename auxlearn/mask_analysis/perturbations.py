@@ -82,9 +82,8 @@ def diversity(
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What became of whole examples over all epochs, as section V of the paper counts them.
-
-    The four shares sum to 1.
+    """What became of whole examples over all epochs, as section V of the paper counts them; the
+    four shares sum to 1.
     """
 
     examples: int

@@ -23,9 +23,7 @@ ROW_HEIGHT = 0.16
 
 
 def plot_groups(report: MaskReport, folder: Path) -> list[Path]:
-    """Write ``groups.png`` and ``groups.svg``: how many times as often as random masking each task
-    masks the tokens of a group of at least :data:`~auxlearn.mask_analysis.statistics.FEWEST`.
-    """
+    """Write ``groups.png`` and ``groups.svg``: how often tasks mask groups of tokens."""
     from matplotlib.figure import Figure
 
     kinds = {

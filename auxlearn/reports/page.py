@@ -288,13 +288,9 @@ class RunView:
     def class_lines(self, scores: Scores) -> list[list[str]]:
         """Return precision, recall, F1 and number of examples of the largest classes."""
         largest = sorted(scores.per_class.items(), key=lambda one: -one[1].get("support", 0))
-        kept = dict(largest[:MOST_LINES])
+        kept, keys = dict(largest[:MOST_LINES]), ("precision", "recall", "f1")
         return [
-            [
-                label,
-                *(f"{one[key]:.3f}" for key in ("precision", "recall", "f1")),
-                f"{one.get('support', 0):g}",
-            ]
+            [label, *(f"{one[key]:.3f}" for key in keys), f"{one.get('support', 0):g}"]
             for label, one in scores.per_class.items()
             if label in kept
         ]
@@ -312,12 +308,11 @@ class RunView:
         except (OSError, Damaged):
             pass
         machine = self.results.environment
-        for name, peak in (
-            ("peak memory of the process", machine.peak_memory_mb),
-            ("peak GPU memory", machine.peak_gpu_memory_mb),
-        ):
-            if peak is not None:
-                found.append((name, f"{peak:,.0f} MB"))
+        peaks = {
+            "peak memory of the process": machine.peak_memory_mb,
+            "peak GPU memory": machine.peak_gpu_memory_mb,
+        }
+        found += [(name, f"{peak:,.0f} MB") for name, peak in peaks.items() if peak is not None]
         found.append(("processor", f"{machine.cpu or 'unknown'}, {machine.threads} threads"))
         if machine.gpus:
             found.append(("GPU", ", ".join(machine.gpus)))

@@ -133,14 +133,11 @@ class DataReader:
             except UserError as error:
                 self._read[key] = str(error)
         found = self._read[key]
-        if isinstance(found, str):
-            return None, [f"texts are left out, and the data is not audited: {found}"]
-        if found.dataset.fingerprint != run.results.dataset.fingerprint:
-            return None, [
-                "texts are left out, and the data is not audited: the data set has changed since "
-                "the run"
-            ]
-        return found, []
+        if not isinstance(found, str):
+            if found.dataset.fingerprint == run.results.dataset.fingerprint:
+                return found, []
+            found = "the data set has changed since the run"
+        return None, [f"texts are left out, and the data is not audited: {found}"]
 
 
 def split_of(data: RunData, run: Run, name: str) -> Split | None:
@@ -221,9 +218,8 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
         one = last[example]
         known = one.label is not None and 0 <= one.label < len(names)
         label = f", {names[one.label]}" if known and one.label is not None else ""
-        texts.append(
-            MarkedText(f"example {example + 1}{label}, epoch {one.epoch}", _pieces(one, decode))
-        )
+        title = f"example {example + 1}{label}, epoch {one.epoch}"
+        texts.append(MarkedText(title, _pieces(one, decode)))
     return MarkedTexts(
         "Perturbed texts",
         f"Training texts as the classifier saw them, {len(texts)} of {len(last)} that were "

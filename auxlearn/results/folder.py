@@ -144,10 +144,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self, config: RunConfig) -> Iterator[None]:
-        """Lock the folder within the block; create it for the configuration where it is missing.
-
-        If the block fails before the first step of the run is recorded, the folder is left free for
-        other settings. The traceback of an unforeseen error is written into it.
+        """Lock the folder within the block, and create it for the configuration if it is missing;
+        if the block fails before a step is recorded, it is left free for other settings.
         """
         self.check(config)
         with locked_folder(self.path):
@@ -293,8 +291,7 @@ def check_contained(folder: Path) -> None:
     try:
         home = folder.resolve()
         for place, folders, files in os.walk(folder):
-            for name in (*folders, *files):
-                path = Path(place, name)
+            for path in (Path(place, name) for name in (*folders, *files)):
                 try:
                     mode = path.lstat().st_mode
                 except FileNotFoundError:

@@ -89,9 +89,7 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 class ForwardingReporter(Reporter):
-    """Forwards all calls to a reporter, and log entries to experiment trackers as well. One that
-    fails, because its server cannot be reached for example, is left out from then on.
-    """
+    """Forwards all calls to a reporter, and log entries to trackers until one fails."""
 
     def __init__(self, reporter: Reporter, trackers: Sequence[RunReporter]) -> None:
         self._reporter = reporter

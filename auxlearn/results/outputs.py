@@ -36,9 +36,7 @@ _KINDS: dict[Kind, tuple[str, tuple[str, ...], frozenset[str]]] = {
 def check_output_file(
     path: Path, endings: Iterable[str], inputs: Iterable[str | os.PathLike[str]] = ()
 ) -> None:
-    """Check, before any work is done for it, that a file of results can be written, and that its
-    name ends as its format does.
-    """
+    """Check before any work that a file can be written, and that its name ends as its format."""
     check_output(path.parent if os.path.exists(path) else path)
     if os.path.exists(path) and not os.path.isfile(path):
         what = "a folder" if os.path.isdir(path) else "not a regular file"
@@ -57,9 +55,8 @@ def check_output_file(
 
 
 def check_output_folder(path: Path, own: str = "") -> None:
-    """Check, before any work is done for it, that a folder of results can be written into.
-
-    It must not be that of a run, a sweep, an encoder or a data set, but for its own kind.
+    """Check, before any work is done, that a folder can be written into: it must not be that of a
+    run, a sweep, an encoder or a data set, but for its own kind.
     """
     check_output(path)
     check_unowned(path)

@@ -76,9 +76,8 @@ class PerturbationLog:
     def add(
         self, step: int, epoch: int, task: str, before: Batch, after: Batch, replaced: Tensor
     ) -> None:
-        """Record sampled examples of a batch, perturbed where ``replaced``, ``(batch, length)``;
-        steps and epochs are from 1. Of an example that is added twice in a step, the last
-        perturbation counts.
+        """Record sampled examples of a batch, perturbed where ``replaced``, ``(batch, length)``; of
+        one that is added twice in a step, the last perturbation. Steps and epochs are from 1.
         """
         counts = [1] * len(before) if before.windows is None else before.windows.tolist()
         rows = ((text, window) for text, count in enumerate(counts) for window in range(count))

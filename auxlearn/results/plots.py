@@ -87,9 +87,8 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 
 def inline_svg(figure: Figure, label: str, salt: str) -> str:
-    """Return a figure as an SVG element for an HTML page whose policy allows no style attributes.
-
-    The same figure and salt give the same text; figures of different salts share no identifier.
+    """Return a figure as an SVG element without style attributes, which the page's policy forbids;
+    figures of different salts share no identifier.
     """
     import matplotlib
 

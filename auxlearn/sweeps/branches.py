@@ -124,11 +124,8 @@ def train(
     dataset: TextDataset | None = None,
     executor: Executor | None = None,
 ) -> RunResults:
-    """Train by a rule of any kind: one run, or branches of which one is taken.
-
-    Processes that were started together, as by torchrun, train each run together. An executor,
-    which the caller closes, runs the branches; by default they follow one another in this process.
-    For a data set in memory see :func:`auxlearn.training.run.train`.
+    """Train by a rule of any kind: one run, or branches, which an executor (closed by the caller)
+    runs, or which follow one another in this process. For data in memory see ``training.run``.
     """
     with joined() as processes:
         if not processes.leads:

@@ -100,10 +100,8 @@ def run_sweep(
     cache_dir: str | None = None,
     view: View | None = None,
 ) -> list[TrialRecord]:
-    """Run the remaining trials of a sweep and write its ``results.json``.
-
-    Killed trials resume from their checkpoint, and no failure stops the others. Several processes
-    may run a sweep in one folder: each trial is run by the one that locks its run folder.
+    """Run the remaining trials of a sweep and write its ``results.json``. Several processes may run
+    a sweep in one folder: each trial is run by the one that locks its run folder.
     """
     shown = view or View(Reporter())
     return _SweepRun(sweep, folder, executor, retry_failed, cache_dir, shown).run()

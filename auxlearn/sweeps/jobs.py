@@ -85,9 +85,8 @@ def run_jobs(
     stop: StopRequest,
     say: Callable[[str], None],
 ) -> Iterator[list[Outcome]]:
-    """Run jobs until none is left or running, and yield, again and again, how those that ended did.
-
-    After a stop no job is started, and the running ones write a checkpoint and end.
+    """Run jobs until none is left or running, and yield how those that ended did, again and again;
+    after a stop none is started, and the running ones write a checkpoint and end.
     """
     running: set[str] = set()
     stopping = False

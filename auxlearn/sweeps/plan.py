@@ -318,10 +318,9 @@ Score = Callable[[list[Trial]], float | None]
 
 
 def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
-    """Yield the trials of a sweep in rounds; each round is taken after the previous one has run.
-
-    A grid is one round. A search has one study for each cell of the grid; its points depend on the
-    seed and the metrics of earlier rounds alone, so that a sweep started again gets the same ones.
+    """Yield the trials of a sweep in rounds, each taken after the previous one has run. A grid is
+    one round. A search has a study for each cell; its points depend on the seed and the metrics of
+    earlier rounds alone, so that a sweep started again gets the same ones.
     """
     cells = expand_cells(sweep)
     search = sweep.search

@@ -22,7 +22,7 @@ from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.data.run_data import with_found_kind
-from auxlearn.results.folder import RunFolder, default_output
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.executors import Executor, check_engine, make_executor
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
@@ -104,11 +104,10 @@ def train(
     data = read_memory(dataset, config.columns, name=dataset_name, split_column=split_column)
     config = with_found_kind(config, data)
     place = Path(data.fingerprint, data.name)
-    config = _with_dataset(config, place).resolved()
-    folder = expand(config.output) if config.output else default_output(config)
-    config = _with_dataset(config, RunFolder(folder).data_path / place)
-    config = config.model_copy(update={"output": str(folder)})
-    return _train(config, reporter, data, jobs, verbose)
+    config = config.model_copy(update={"dataset": str(place)}).resolved()
+    folder = RunFolder.of(config)
+    saved = {"dataset": str(folder.data_path / place), "output": str(folder.path)}
+    return _train(config.model_copy(update=saved), reporter, data, jobs, verbose)
 
 
 def _train(
@@ -156,10 +155,6 @@ def _sets(value: Any) -> Sequence[Any]:
     ]
 
 
-def _with_dataset(config: RunConfig, path: Path) -> RunConfig:
-    return config.model_copy(update={"dataset": str(path)})
-
-
 def sweep_of(
     source: str | os.PathLike[str] | Mapping[str, Any] | SweepFile,
     output: str | os.PathLike[str] | None,
@@ -174,10 +169,8 @@ def sweep_of(
         content = dict(source)
         base = content.get("base")
         if isinstance(base, Mapping) and in_memory(base.get("dataset", "")):
-            columns = _columns(base)
-            dataset = read_memory(
-                base["dataset"], columns, name=dataset_name, split_column=split_column
-            )
+            named = {"name": dataset_name, "split_column": split_column}
+            dataset = read_memory(base["dataset"], _columns(base), **named)
             content["base"] = {**base, "dataset": _place(dataset)}
         sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
     elif isinstance(source, str | os.PathLike):
@@ -194,9 +187,9 @@ def sweep_of(
     if dataset is not None:
         place = folder.path / _place(dataset)
         sweep = sweep.model_copy(update={"base": {**sweep.base, "dataset": str(place)}})
-        cells = expand_cells(sweep)
+        cells = expand_cells(sweep)  # nothing is written for a sweep that is refused
         if not sweep.search:
-            plan_trials(sweep, cells)  # nothing is written for a sweep that is refused
+            plan_trials(sweep, cells)
         if not place.is_dir():
             folder.save_data(dataset, place, _columns(sweep.base))
     return sweep, folder
@@ -321,10 +314,9 @@ def sweep(
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(default_view(folder, verbose))
-        if isinstance(executor, Executor):
-            engine = executor
-        else:
-            made = make_executor(executor, folder.path, jobs, threads, **own)
+        engine = executor
+        if not isinstance(engine, Executor):
+            made = make_executor(engine, folder.path, jobs, threads, **own)
             engine = stack.enter_context(made)
         records = run_sweep(
             read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown

@@ -108,8 +108,7 @@ class Checks(ABC):
             return "none: it compares runs of its own, which have fixed weights"
         data = write_dataset(self.folder / "data")
         save_untrained(self.folder / "encoder")
-        whole = self.folder / "whole"
-        killed = self.folder / "killed"
+        whole, killed = self.folder / "whole", self.folder / "killed"
         with mock.patch("auxlearn.results.plots.plot_run"):  # drawing takes longer than training
             train(self.config(data, whole))
             try:
@@ -155,8 +154,7 @@ class Checks(ABC):
 
     def check_accumulation(self) -> str:
         """Losses are finite when gradients are accumulated."""
-        run = self.tiny(gradient_accumulation_steps=2)
-        require_finite(run.train())
+        require_finite(self.tiny(gradient_accumulation_steps=2).train())
         return "2 micro-batches per step"
 
     def check_device(self) -> str:

@@ -107,10 +107,8 @@ class ObjectiveChecks(Checks):
         return "reaches " + ", ".join(parts)
 
     def check_accumulation(self) -> str:
-        """Losses are finite in micro-batches, and items (of a loss: examples) weigh these right.
-
-        Where some share of two parts gives the gradient of the whole, it must be that of their
-        items.
+        """Losses are finite in micro-batches, and where some share of two parts gives the gradient
+        of the whole, it is that of their items (of a loss: examples).
         """
         finite = super().check_accumulation()
         run, objective, _ = self.run(dropout=False)
@@ -338,13 +336,8 @@ def check_weighting(
 def report(
     registry: Registry, choice: Choice, *, device: str = "cpu", resume: bool = True
 ) -> Report:
-    """Return the report of a plug-in of any kind, whatever it finds.
-
-    Args:
-        registry: Says which kind of plug-in it is.
-        choice: The class or name, and its options.
-        device: Also compare losses on this device with those on the CPU; as for ``train``.
-        resume: Also kill and resume a whole run, which takes as long as all other checks.
+    """Return the report of a plug-in of any kind, whatever it finds; to kill and ``resume`` a whole
+    run takes as long as all other checks.
     """
     chosen = choose_compute(RunConfig.model_validate({"device": device})).device
     left_out = {*["device"] * (chosen.type == "cpu"), *["resume"] * (not resume)}

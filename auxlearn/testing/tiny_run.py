@@ -104,19 +104,7 @@ class Circumstances:
 
 
 class TinyRun:
-    """The optimizer steps of a run on a very small encoder, without files.
-
-    Args:
-        objectives: Tasks, loss and weighting.
-        circumstances: Seed, dropout, device and so on.
-
-    Attributes:
-        encoder: The encoder with the heads of the objectives.
-        tasks: The tasks by their name in the run.
-        loss: The loss of the primary task.
-        weighting: The weighting.
-        step: The step that the weighting receives.
-    """
+    """The optimizer steps of a run on a very small encoder, without files."""
 
     def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
         seed = circumstances.seed
@@ -125,13 +113,11 @@ class TinyRun:
         self.encoder = copy.deepcopy(untrained_encoder(kind)).to(circumstances.device)
         self._cache = TensorCache(circumstances.cache)
         self._seed = seed
-        train = _split("train", kind, 0, TRAIN)
-        self._split = train
         tokenization = Tokenization(self.encoder.tokenizer, MAX_LENGTH)
-        self._texts = tokenization.tokenize_split(train, self._cache)
-        dev = _split("dev", kind, TRAIN, len(TEXTS))
-        dev_texts = tokenization.tokenize_split(dev, self._cache)
-
+        self._split, dev = _split("train", kind, 0, TRAIN), _split("dev", kind, TRAIN, len(TEXTS))
+        self._texts, dev_texts = (
+            tokenization.tokenize_split(split, self._cache) for split in (self._split, dev)
+        )
         self.loss.prepare(self.context("primary"))
         self.tasks: dict[str, AuxiliaryTask] = {}
         auxiliaries = []
