@@ -59,7 +59,6 @@ def command(ctx: click.Context, /, plugin: str, device: str) -> None:
 
 
 def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str, Any]]]:
-    """Return the plug-ins to check with their options."""
     from auxlearn.commands.options import with_plugin_options
     from auxlearn.core.config import RunConfig
     from auxlearn.core.errors import ConfigError, did_you_mean

@@ -427,7 +427,6 @@ def _complete(
 
 
 def _form(name: str, field: FieldInfo) -> dict[str, Any]:
-    """Return what an option of a type is like."""
     form: dict[str, Any] = {}
     if metavar := _METAVARS.get(name):
         form["metavar"] = metavar

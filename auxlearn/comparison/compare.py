@@ -184,8 +184,12 @@ def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
         raise ConfigError(f"'{against}' is left out, so that nothing can be compared with it")
     blocks = []
     for key, group in grouped.items():
-        selected = [_selected(one, chosen) for one in group]
-        if left := [one for one in selected if any(method.runs for method in one.methods)]:
+        left = []
+        for data in group:
+            methods = [one for name in chosen for one in data.methods if one.name == name]
+            if any(method.runs for method in methods):
+                left.append(DatasetRuns(data.setting, methods))
+        if left:
             blocks.append(_block(dict(key), left, asked))
     available = {s for block in blocks for one in block.datasets for s in _sets(one)}
     _check_names("evaluation set", sets, available)
@@ -248,11 +252,6 @@ def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ConfigError(f"there is no {kind} '{name}': {did_you_mean(name, known)}")
-
-
-def _selected(runs: DatasetRuns, names: Sequence[str]) -> DatasetRuns:
-    by_name = {method.name: method for method in runs.methods}
-    return DatasetRuns(runs.setting, [by_name[name] for name in names if name in by_name])
 
 
 def _sets(runs: DatasetRuns) -> list[str]:

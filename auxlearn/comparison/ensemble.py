@@ -213,7 +213,11 @@ def ensemble(
         check_output_file(place, FORMATS, _read_by(folders) if dataset is None else known)
     found = _read(folders)
     if dataset is None:
-        made = _of_stored(found, split)
+        name, kind = _set_of(found, split), found[folders[0]].kind
+        labels, label_names, members = _stored(found, name, kind)
+        scores = {run: results.evaluations[name].all for run, results in found.items()}
+        thresholds = _thresholds(found, kind)
+        made = _ensemble(name, kind, label_names, labels, members, scores, thresholds)
     else:
         config = RunFolder(folders[0]).read_config().model_copy(update=columns)
         made = _of_models(found, dataset, split, config)
@@ -257,14 +261,6 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
         if (same := by_digest.setdefault(results.digest, run)) is not run:
             raise RunError(f"{same} and {run} have the same settings and seed: leave one out")
     return found
-
-
-def _of_stored(runs: Mapping[Path, RunResults], split: str) -> Ensemble:
-    name = _set_of(runs, split)
-    kind = next(iter(runs.values())).kind
-    labels, label_names, members = _stored(runs, name, kind)
-    scores = {run: results.evaluations[name].all for run, results in runs.items()}
-    return _ensemble(name, kind, label_names, labels, members, scores, _thresholds(runs, kind))
 
 
 def _thresholds(runs: Mapping[Path, RunResults], kind: Kind) -> np.ndarray | None:

@@ -32,7 +32,6 @@ Row = dict[str, Any]
 
 
 def terminal(comparison: ComparisonData, layout: Layout) -> list[Grid | str]:
-    """Return titles, tables and notes for the terminal, in order."""
     items: list[Grid | str] = []
     for block in comparison.blocks:
         for part in parts(comparison, block, layout):
@@ -134,7 +133,6 @@ def published_grid(comparison: ComparisonData) -> Grid:
 
 
 def published_notes(comparison: ComparisonData) -> list[str]:
-    """Return a note on the published results that are not shown."""
     missing = sum(not _was_run(comparison, result) for result in comparison.published)
     if missing == len(comparison.published):
         return [f"None of the {missing} published results is for a data set and encoder run here."]

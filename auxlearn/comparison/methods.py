@@ -103,7 +103,6 @@ def methods_of(named: NamedRuns) -> Methods:
 
 
 def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
-    """Return the folders of the finished runs of one method of a sweep."""
     settings = methods_of(named_runs([sweep]))
     names = {method.name for methods in settings.values() for method in methods}
     if name not in names:
@@ -124,7 +123,6 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
 
 
 def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods:
-    """Return methods and data sets with new names."""
     used = {method.name for methods in found.values() for method in methods}
     used |= {label for setting in found for axis, label in setting if axis not in _FIXED}
     pairs = list(

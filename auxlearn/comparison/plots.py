@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 import textwrap
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -167,10 +168,10 @@ def in_percent(metric: str) -> str:
 
 def mean_curve(curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean and standard deviation over runs at each x that half of them reach."""
-    found: dict[float, list[float]] = {}
+    found: dict[float, list[float]] = defaultdict(list)
     for curve in curves:
-        for x, y in curve.T:
-            found.setdefault(float(x), []).append(float(y))
+        for x, y in curve.T.tolist():
+            found[x].append(y)
     points = sorted(x for x, values in found.items() if 2 * len(values) >= len(curves))
     spread = [np.std(found[x], ddof=1) if len(found[x]) > 1 else 0.0 for x in points]
     return np.array(points), np.array([np.mean(found[x]) for x in points]), np.array(spread)
@@ -286,28 +287,29 @@ def _entries(method: Method, seed: int) -> list[dict[str, Any]]:
 
 
 def _dev_curves(method: Method, metric: str, by: str) -> list[Curve]:
-    curves = []
+    curves, key = [], Quantity.DEV.key(metric)
     for seed, results in method.results.items():
-        key = Quantity.DEV.key(metric)
-        entries = [one for one in _entries(method, seed) if key in one and "epoch" in one]
-        if not entries:
-            continue
         # The time of an evaluation is its part of the optimizer steps times that of the training.
         second = results.seconds.get("training", 0.0) / max(1, results.steps)
-        x = [one["epoch"] if by == "epoch" else one["step"] * second for one in entries]
-        curves.append(np.array([x, [one[key] for one in entries]], dtype=float))
+        points = [
+            (one["epoch"] if by == "epoch" else one["step"] * second, one[key])
+            for one in _entries(method, seed)
+            if key in one and "epoch" in one
+        ]
+        if points:
+            curves.append(np.array(points, dtype=float).T)
     return curves
 
 
 def _weight_curves(method: Method) -> dict[str, list[Curve]]:
-    found: dict[str, list[Curve]] = {}
+    found: dict[str, list[Curve]] = defaultdict(list)
     for seed in method.runs:
-        points: dict[str, list[tuple[float, float]]] = {}
+        points: dict[str, list[tuple[float, float]]] = defaultdict(list)
         for entry in _entries(method, seed):
             for objective, value in Quantity.WEIGHT.read(entry).items():
-                points.setdefault(objective, []).append((entry["step"], value))
+                points[objective].append((entry["step"], value))
         for objective, values in points.items():
-            found.setdefault(objective, []).append(np.array(values, dtype=float).T)
+            found[objective].append(np.array(values, dtype=float).T)
     return found
 
 

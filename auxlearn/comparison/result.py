@@ -109,7 +109,6 @@ class Block:
 
     @property
     def title(self) -> str:
-        """The shared labels in one line."""
         parts = [
             f"checkpoints by {metric_title(value)}" if axis == "metric" else value
             for axis, value in self.setting.items()

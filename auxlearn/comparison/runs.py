@@ -166,7 +166,6 @@ class NamedRuns:
 
     @property
     def chosen_axes(self) -> list[str]:
-        """Axes whose value was chosen on dev."""
         axes = (axis for _, sweep in self.sweeps.values() for axis in sweep.chosen_axes)
         return list(dict.fromkeys(axes))
 
@@ -249,7 +248,6 @@ class _Contents:
         self._folds: dict[tuple[Setting, str], tuple[str, Path]] = {}
 
     def add(self, run: NamedRun, results: RunResults) -> None:
-        """Record the content of a run with results."""
         digests = {"dataset": data_digest(results), "encoder": encoder_digest(results)}
         for axis, name in run.setting:
             if axis in digests:

@@ -41,7 +41,6 @@ class Predictions:
         return len(self.truth)
 
     def knows(self, metric: str) -> bool:
-        """Return whether a metric is one of these labels."""
         label = metric.partition(":")[2]
         if label or metric in self.kind.compared:
             return not label or label in self.kind.counted(self.names)
@@ -95,7 +94,6 @@ def scores_and_covariance(found: Predictions, metric: str) -> tuple[np.ndarray, 
 def read_predictions(
     methods: Sequence[Method], name: str
 ) -> tuple[Predictions, dict[tuple[str, int], int]]:
-    """Read the predictions of all runs of a setting for an evaluation set."""
     runs = [
         (method, seed, path)
         for method in methods

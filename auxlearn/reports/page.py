@@ -182,7 +182,6 @@ def collect(folders: Sequence[Path]) -> Collection:
 
 
 def title_of(run: NamedRun) -> str:
-    """Return method, fold and seed in one line."""
     fold = dict(run.setting).get(FOLD)
     parts = [run.method, *run.values.values(), *([f"fold {fold}"] if fold else [])]
     return ", ".join([*parts, f"seed {run.seed}"])

@@ -77,7 +77,6 @@ def default_reporter(verbose: bool = True) -> Reporter:
 
 
 def in_notebook() -> bool:
-    """Return whether the code runs in a Jupyter kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None

@@ -30,7 +30,7 @@ import stat
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,6 @@ class RunFolder:
         return config.model_copy(update={"dataset": found})
 
     def check_readable(self) -> None:
-        """Check that this is a run folder that can be read."""
         if not (self.path / "config.yaml").is_file():
             raise RunError(no_run(self.path))
         check_contained(self.path)
@@ -162,7 +161,11 @@ class RunFolder:
                 yield
             except Exception:
                 if not self.begun:
-                    self._withdraw(added)
+                    for place in added:
+                        if place.is_dir():
+                            shutil.rmtree(place, ignore_errors=True)
+                        else:
+                            place.unlink(missing_ok=True)
                 raise
 
     @property
@@ -180,14 +183,6 @@ class RunFolder:
         data = (saved, saved.parent, self.data_path)
         inside = [place for place in data if place.is_relative_to(self.data_path)]
         return [*(self.path / name for name in names), self.branches_path, *inside]
-
-    def _withdraw(self, places: Sequence[Path]) -> None:
-        """Delete what an attempt that failed before the first step has added."""
-        for place in places:
-            if place.is_dir():
-                shutil.rmtree(place, ignore_errors=True)
-            else:
-                place.unlink(missing_ok=True)
 
     def _check_folder_belongs_to(self, config: RunConfig) -> None:
         """Raise ``RunError`` unless the folder is empty or has a run of the configuration."""
@@ -249,7 +244,6 @@ def load_run(path: UserPath) -> RunResults:
 
 
 def model_of(run: Path) -> Path:
-    """Return the folder of the model that a finished run has exported."""
     folder = RunFolder(finished_folder(run))
     if not folder.model_path.is_dir() and not folder.read_config().keep_model:
         raise RunError(

@@ -173,7 +173,6 @@ class _RunPlots:
         return self.results.kind.unit
 
     def figures(self) -> dict[str, list[Panel]]:
-        """Return the panels of each plot that there are values for."""
         weights, branches = self.results.weights, self.results.branches
         moving = len(weights) > 1 and any(
             len(set(self._series(Quantity.WEIGHT.key(name))[1])) > 1 for name in weights
@@ -211,7 +210,6 @@ class _RunPlots:
         return list(panels)
 
     def _gradients(self) -> list[Panel]:
-        """Return the panels of what was recorded of gradients."""
         validated = [VALIDATION in pair for pair in self._pairs()]
         panels: list[tuple[Panel, Any]] = [
             (self._pair_cosines, not all(validated)),

@@ -66,7 +66,6 @@ class Scores:
 
     @property
     def line(self) -> str:
-        """The metrics in a few words."""
         return " ".join(f"{TITLES[name]} {value:.3f}" for name, value in self.metrics.items())
 
     @property

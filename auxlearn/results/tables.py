@@ -231,12 +231,10 @@ _LATEX_LETTERS = {character: "\\" + character for character in "&%$#_{}"} | {
 
 
 def escape_latex(text: str) -> str:
-    r"""Return text as LaTeX prints it."""
     return "".join(_LATEX_LETTERS.get(character, character) for character in printable(text))
 
 
 def escape_html(text: str) -> str:
-    """Return text as HTML prints it."""
     return html.escape(printable(text))
 
 

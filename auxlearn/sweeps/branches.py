@@ -214,7 +214,9 @@ class _Training:
             self.paths[weights] = path = self.folder.path / "branches" / name
             output = str(path.absolute())
             configs[weights] = branch_config(self.config, self.rule, weights, output)
-            self._check_model(path)
+            branch = RunFolder(path)
+            if branch.finished and self.config.keep_model and not branch.model_path.is_dir():
+                shutil.rmtree(path)  # its model is gone, so it is trained again
         if self.executor is None:
             for weights, config in configs.items():
                 with shown.branch(self.title(weights)):
@@ -223,12 +225,6 @@ class _Training:
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
             self.found[weights] = run.train(config)  # they have finished
-
-    def _check_model(self, path: Path) -> None:
-        """Delete a finished branch whose model is gone, so that it is trained again."""
-        branch = RunFolder(path)
-        if branch.finished and self.config.keep_model and not branch.model_path.is_dir():
-            shutil.rmtree(path)
 
     def _run_in_processes(
         self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: _BranchReporter
@@ -348,14 +344,12 @@ class _BranchReporter(Reporter):
 
     @contextmanager
     def branch(self, title: str) -> Iterator[None]:
-        """Show a branch within the block."""
         self._title = title
         self._reporter.message(f"branch: {title}")
         yield
         self.show(title, 1.0)
 
     def show(self, title: str, share: float) -> None:
-        """Show how much of a branch is done, 0 to 1."""
         if self._advance is None:
             total = self._most * self.PARTS
             self._advance = self._stack.enter_context(

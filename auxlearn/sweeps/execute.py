@@ -71,14 +71,6 @@ def known_durations(folder: SweepFolder, trials: Sequence[Trial]) -> dict[str, f
     return found
 
 
-def delete_leftovers(folder: SweepFolder, trial: Trial) -> None:
-    """Delete the checkpoint of a finished trial, left by a kill just after its results."""
-    run = folder.run(trial.digest)
-    if run.finished and run.checkpoint_path.exists():
-        with suppress(RunInUse), run.locked(trial.config):
-            CheckpointFolder(run.checkpoint_path).delete()
-
-
 def check_sources(sweep: SweepFile, trials: Iterable[Trial], reader: InputReader) -> None:
     """Refuse data sets and encoders that cannot be read, and settings that do not fit them."""
     for trial in trials:
@@ -171,7 +163,10 @@ class _SweepRun:
         for line in found.missing:
             self._say_once(line, f"{line}: finished trials are kept")
         if not found.changed:
-            delete_leftovers(self.folder, trial)
+            run = self.folder.run(trial.digest)
+            if run.finished and run.checkpoint_path.exists():  # killed just after its results
+                with suppress(RunInUse), run.locked(trial.config):
+                    CheckpointFolder(run.checkpoint_path).delete()
             return
         try:
             place = self.folder.set_aside(trial)

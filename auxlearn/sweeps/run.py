@@ -134,7 +134,6 @@ def _train(
 
 
 def _config(settings: Mapping[str, Any]) -> RunConfig:
-    """Return the configuration that keywords describe."""
     if any(in_memory(one) for one in _sets(settings.get("ood"))):
         raise DataError(
             "ood: a data set in memory cannot be named there (evaluate it after training, with "

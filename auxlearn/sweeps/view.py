@@ -210,7 +210,6 @@ def _style(state: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in a unit that fits it: seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:

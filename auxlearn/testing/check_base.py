@@ -183,7 +183,6 @@ class _Killer(Reporter):
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Count the optimizer steps."""
         done = 0
 
         def advance(amount: int) -> None:

@@ -149,7 +149,6 @@ class TinyRun:
         )
 
     def context(self, name: str) -> ObjectiveContext:
-        """Return what an objective of a name is prepared with."""
         return ObjectiveContext(
             name,
             self.encoder,
@@ -170,7 +169,6 @@ class TinyRun:
         return losses
 
     def batch(self, name: str) -> Batch:
-        """Return the first batch of an objective."""
         stream = {one.name: one.stream for one in self.step.auxiliaries}.get(name)
         return (stream or self.step.primary).batch(0)
 
