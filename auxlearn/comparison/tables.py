@@ -309,13 +309,9 @@ def block_notes(block: Block) -> list[str]:
                     f"{column_title(column)}: no example of the class in "
                     f"{_numbered('fold', absent)}, which do not enter the mean"
                 )
-    pairs = [
-        pair
-        for column in block.columns
-        for pair in column.pairs
-        if not block.folds or column.set == "test"
-    ]
-    fewest = min((pair.seeds for pair in pairs), default=MINIMUM_SEEDS)
+    tested = [one for one in block.columns if not block.folds or one.set == "test"]
+    seeds = (pair.seeds for column in tested for pair in column.pairs)
+    fewest = min(seeds, default=MINIMUM_SEEDS)
     if fewest < MINIMUM_SEEDS:
         unit = "fold" if block.folds else "seed"
         notes.append(

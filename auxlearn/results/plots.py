@@ -50,20 +50,6 @@ def line_marker(points: Sequence[object]) -> str | None:
     return "." if len(points) == 1 else None
 
 
-def new_figure(
-    title: str, panels: int, share_x: bool = False, height: float = PANEL_HEIGHT
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels one below the other, independent of matplotlib's global state."""
-    from matplotlib.figure import Figure
-
-    size = (WIDTH, TITLE_HEIGHT + height * panels)
-    figure = Figure(figsize=size, layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize=10)
-    axes = figure.subplots(panels, 1, sharex=share_x, squeeze=False)[:, 0]
-    return figure, list(axes)
-
-
 def style_axes(axes: Axes) -> None:
     """Add a light grid and a legend beside the panel; call it once everything is drawn."""
     axes.grid(color="0.9")
@@ -148,11 +134,16 @@ def run_figure(entries: Entries, results: RunResults) -> Figure:
 def _draw(panels: Sequence[Panel], title: str) -> Figure:
     """Draw the panels of one figure over the same steps."""
     import matplotlib
+    from matplotlib.figure import Figure
 
     height = LOW_PANEL if len(panels) > 2 else PANEL_HEIGHT
     no_formulas = {"text.parse_math": False}  # dollar signs are no formula
     with ONE_THREAD, matplotlib.rc_context(no_formulas):
-        figure, every = new_figure(title, len(panels), share_x=True, height=height)
+        size = (WIDTH, TITLE_HEIGHT + height * len(panels))
+        figure = Figure(figsize=size, layout="constrained")
+        if title:
+            figure.suptitle(title, fontsize=10)
+        every = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         for axes, draw in zip(every, panels, strict=True):
             draw(axes)
             style_axes(axes)

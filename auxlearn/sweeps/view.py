@@ -142,8 +142,9 @@ class ConsoleView(View):
         table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False)
         for head in ("trial", "state", "best dev"):
             table.add_column(head, no_wrap=True, overflow="ellipsis")
-        shown = self._shown(progress)
-        for trial in shown:
+        colours = {"finished": "green", "waiting": "dim", "locked": "yellow"}
+        colours |= dict.fromkeys(FAILURES, "red")
+        for trial in self._shown(progress):
             state = progress.states[trial.digest]
             if trial.digest not in self._read_completely:
                 self._read_best(trial)
@@ -153,7 +154,7 @@ class ConsoleView(View):
             if state == "running":
                 state = f"epoch {epoch:.0f} of {trial.config.epochs}" if epoch else "first epoch"
             best = "" if value is None else f"{value:.3f}"
-            table.add_row(Text(trial.title), Text(state, style=_style(state)), best)
+            table.add_row(Text(trial.title), Text(state, style=colours.get(state, "")), best)
         return Group(table, Text(_summary(progress)))
 
     def _shown(self, progress: SweepProgress) -> Sequence[Trial]:
@@ -201,12 +202,6 @@ def _summary(progress: SweepProgress) -> str:
     if (left := progress.seconds_left) and left > 0:
         parts.append(f"about {duration(left)} left")
     return ", ".join(parts)
-
-
-def _style(state: str) -> str:
-    if state in FAILURES:
-        return "red"
-    return {"finished": "green", "waiting": "dim", "locked": "yellow"}.get(state, "")
 
 
 def duration(seconds: float) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import auxlearn
@@ -24,7 +25,7 @@ from auxlearn.core.errors import UserError
 from auxlearn.core.locks import is_held
 from auxlearn.reports.page import FILE, collect, report, title_of
 from auxlearn.reports.texts import DataReader
-from auxlearn.results.plots import inline_svg, new_figure
+from auxlearn.results.plots import inline_svg
 from auxlearn.sweeps.folder import SweepFolder
 from tests.cli.helpers import call, error
 from tests.helpers import sign, write_splits
@@ -220,7 +221,8 @@ def test_the_plots_of_many_runs_are_left_on_disk(place, tmp_path, monkeypatch):
 
 def test_names_become_no_markup_and_no_formula_in_plots():
     with print_style():
-        figure, (axes,) = new_figure("", 1)
+        figure = Figure()
+        axes = figure.subplots()
         axes.set_title('</text><script>alert("1")</script> $x$ style="fill:red" \u202e')
     drawn = inline_svg(figure, "a <b> & c", "salt")
     page = Page(drawn)
