@@ -313,9 +313,10 @@ def sweep(
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(default_view(folder, verbose))
-        engine = executor
-        if not isinstance(engine, Executor):
-            made = make_executor(engine, folder.path, jobs, threads, **own)
+        if isinstance(executor, Executor):
+            engine = executor
+        else:
+            made = make_executor(executor, folder.path, jobs, threads, **own)
             engine = stack.enter_context(made)
         records = run_sweep(
             read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown
