@@ -145,7 +145,7 @@ class EvenOnly(MaskedLanguageModelling):
 def test_tasks_of_one_mean_share_the_column_of_random_masking():
     def heads(**random):
         rates = dict.fromkeys(random, 0.2)
-        return _grid("group", [Group("a", "", 10, rates, random)], 5)[0]
+        return _grid("group", [Group("a", "", 10, rates, random)], 5).titles
 
     assert heads(one=0.15, two=0.15) == ["group", "tokens", "one", "two", "random"]
     assert heads(one=0.15, two=0.3) == ["group", "tokens", "one", "random", "two", "random"]
