@@ -9,12 +9,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.settings import KindName
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
@@ -60,15 +59,11 @@ class PrimaryLoss(Objective):
         """
 
 
-class ClassWeightOptions(Settings):
-    """Settings of losses with a weight for each class."""
-
-    class_weights: Literal["none", "balanced"] | dict[str, float] = Field(
-        "none",
-        description="Weight of the examples of each class: none; balanced, in inverse proportion "
-        "to the class's number of training examples; or a weight for every label. Of several "
-        "labels, that of the examples that have it; of tags, that of the words.",
-    )
+class ClassWeightOptions(Described):
+    class_weights: Literal["none", "balanced"] | dict[str, float] = "none"
+    """Weight of the examples of each class: none; balanced, in inverse proportion to the class's
+    number of training examples; or a weight for every label. Of several labels, that of the
+    examples that have it; of tags, that of the words."""
 
 
 class ClassWeightedLoss(PrimaryLoss):
@@ -86,7 +81,6 @@ class ClassWeightedLoss(PrimaryLoss):
     class_weights: Tensor | None = None
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Compute the class weights."""
         self.class_weights = chosen_class_weights(self.options, context)
 
     def weighted_mean(self, losses: Tensor, outcomes: Tensor) -> Tensor:
@@ -111,10 +105,7 @@ def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext)
 
 
 def balanced_weights(outcomes: Tensor, count: int) -> Tensor:
-    """Return weights in inverse proportion to frequencies, ``(count,)``: scikit-learn's.
-
-    What does not occur has the weight 1, by which nothing is multiplied.
-    """
+    """Return scikit-learn's weights inverse to frequencies, ``(count,)``; 1 for what is absent."""
     # Loading scikit-learn takes as long as a fifth of everything else that a run imports.
     from sklearn.utils.class_weight import compute_class_weight
 

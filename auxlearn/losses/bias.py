@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.rng import derive_seed
 from auxlearn.core.settings import ENCODERS, encoder_source, is_path, recommended_learning_rate
 from auxlearn.core.table import Table
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import assign_folds, normalise, text_keys
@@ -38,15 +39,23 @@ from auxlearn.losses.bias_models import (
 )
 from auxlearn.objectives.context import ObjectiveContext, SideValues
 
+logger = logging.getLogger(__name__)
+
 #: How much the probabilities of an example may differ from 1 in sum.
 TOLERANCE = 1e-3
 
+#: Part of every cache key; raise it when the probabilities change.
+FORMAT = 1
+
+#: Smallest probability of a class, before the probabilities are scaled to sum to 1 again: the
+#: losses take logarithms, and log 0 is minus infinity.
+FLOOR = 1e-6
+
+KINDS = ("overlap", "segment", "weak")
+
 
 def read_probabilities(path: Path, split: Split) -> np.ndarray:
-    """Read a probability of each class for each training example, ``(examples, classes)``.
-
-    A column ``text`` is compared with the training texts; further columns are ignored.
-    """
+    """Read probabilities ``(examples, classes)`` from a table, and compare the texts it has."""
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"{path} is not a table: use one of {', '.join(FORMATS)}")
     table = read_table(path)
@@ -88,18 +97,6 @@ def _row(table: Table, row: int, names: tuple[str, ...]) -> np.ndarray:
     return values / total
 
 
-logger = logging.getLogger(__name__)
-
-#: Part of every cache key; raise it when the probabilities change.
-FORMAT = 1
-
-#: Smallest probability of a class, before the probabilities are scaled to sum to 1 again: the
-#: losses take logarithms, and log 0 is minus infinity.
-FLOOR = 1e-6
-
-KINDS = ("overlap", "segment", "weak")
-
-
 def check_source(value: str, kinds: tuple[str, ...]) -> str:
     """Return a setting that is one of some kinds or the path of a table; refuse any other."""
     if value in kinds:
@@ -109,36 +106,30 @@ def check_source(value: str, kinds: tuple[str, ...]) -> str:
     raise ValueError(f"expected {', '.join(kinds)} or a file ({', '.join(FORMATS)})")
 
 
-class BiasOptions(Settings):
-    """Settings of losses with a bias model."""
+class BiasOptions(Described):
+    bias: str = "weak"
+    """Bias model: overlap (of the two texts of a pair), segment (one text of a pair alone), weak (a
+    small encoder fine-tuned on few examples), or a table file with a probability of every class, in
+    columns of their names, for every training example."""
 
-    bias: str = Field(
-        "weak",
-        description="Bias model: overlap (of the two texts of a pair), segment (one text of a "
-        "pair alone), weak (a small encoder fine-tuned on few examples), or a table file with a "
-        "probability of every class, in columns of their names, for every training example.",
-    )
-    bias_folds: int = Field(
-        5, ge=2, description="Folds of cross-fitting: no example is scored by a model that saw it."
-    )
-    bias_segment: Literal["first", "second"] = Field(
-        "second", description="The text of a pair that bias: segment reads."
-    )
-    bias_encoder: str = Field(
-        "tiny",
-        description="Encoder of bias: weak; short name, folder or hub id. It reads as many tokens "
-        "as it has positions for.",
-    )
-    bias_examples: int = Field(
-        2000, ge=1, description="Number of training examples of each model of bias: weak."
-    )
-    bias_epochs: int = Field(3, ge=1, description="Number of epochs of bias: weak.")
-    bias_learning_rate: float | None = Field(
-        None,
-        gt=0,
-        description="Peak learning rate of bias: weak; by default the one recommended for its "
-        "encoder.",
-    )
+    bias_folds: int = Field(5, ge=2)
+    """Folds of cross-fitting: no example is scored by a model that saw it."""
+
+    bias_segment: Literal["first", "second"] = "second"
+    """The text of a pair that bias: segment reads."""
+
+    bias_encoder: str = "tiny"
+    """Encoder of bias: weak; short name, folder or hub id. It reads as many tokens as it has
+    positions for."""
+
+    bias_examples: int = Field(2000, ge=1)
+    """Number of training examples of each model of bias: weak."""
+
+    bias_epochs: int = Field(3, ge=1)
+    """Number of epochs of bias: weak."""
+
+    bias_learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate of bias: weak; by default the one recommended for its encoder."""
 
     @field_validator("bias")
     @classmethod
@@ -168,23 +159,14 @@ def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
             f"bias: {kind} needs pairs of texts, which this data set has none of: use weak or a "
             "file of probabilities"
         )
+    folds = options.bias_folds
     if kind == "overlap":
-        return cross_fitted(
-            context,
-            kind,
-            options.bias_folds,
-            [],
-            lambda: overlap_fit(split.texts, pairs, labels, classes),
-        )
+        fit = partial(overlap_fit, split.texts, pairs, labels, classes)
+        return cross_fitted(context, kind, folds, [], fit)
     texts = split.texts if options.bias_segment == "first" else pairs
-    return cross_fitted(
-        context,
-        kind,
-        options.bias_folds,
-        [options.bias_segment],
-        lambda: segment_fit(texts, labels, classes),
-        keys=[(normalise(text),) for text in texts],
-    )
+    fit = partial(segment_fit, texts, labels, classes)
+    keys: list[tuple[str, ...]] = [(normalise(text),) for text in texts]
+    return cross_fitted(context, kind, folds, [options.bias_segment], fit, keys)
 
 
 def file_scores(context: ObjectiveContext, path: Path, role: str) -> Scores:
@@ -231,13 +213,8 @@ def encoder_scores(
         encoder.device.type,  # rounding differs, and so does what fine-tuning makes of it
     ]
     seed = derive_seed(context.seed, context.name, kind)
-    return cross_fitted(
-        context,
-        kind,
-        folds,
-        depends,
-        lambda: encoder_fit(encoder, texts, settings, seed, _title(kind), context.progress),
-    )
+    fit = partial(encoder_fit, encoder, texts, settings, seed, _title(kind), context.progress)
+    return cross_fitted(context, kind, folds, depends, fit)
 
 
 def cross_fitted(
@@ -248,13 +225,10 @@ def cross_fitted(
     make: Callable[[], Fit],
     keys: list[tuple[str, ...]] | None = None,
 ) -> Scores:
-    """Return cross-fitted class probabilities of the training examples, cached on disk.
-
-    ``depends`` is what they depend on beside examples, folds and seed, for the cache key. Examples
-    with equal ``keys``, by default texts, are in one fold.
+    """Return cross-fitted probabilities, cached on disk under a key of which ``depends`` is a part.
+    Examples with equal ``keys``, by default texts, are in one fold.
     """
-    split = context.split
-    labels = _labels(split)
+    split, labels = context.split, _labels(context.split)
     key = content_key(
         *("cross-fitted", FORMAT, kind, folds, context.seed, context.name),
         *(split.texts, split.text_pairs, labels, split.label_names),
@@ -309,7 +283,6 @@ class BiasLoss(PrimaryLoss):
     bias: SideValues
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Compute the probabilities of the bias model, or read them."""
         scores = bias_scores(context, self.options)
         self.bias = context.side("bias", scores.probabilities)
         self.facts = {"bias_accuracy": scores.accuracy}

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor, nn
+from torch import nn
 
 from auxlearn.core import rng
 from auxlearn.core.progress import ProgressBar
@@ -39,8 +39,7 @@ def cross_fit(fold_of: Sequence[int], fit: Fit) -> np.ndarray:
     for fold in sorted(set(fold_of)):
         train = [index for index, other in enumerate(fold_of) if other != fold]
         held = [index for index, other in enumerate(fold_of) if other == fold]
-        for index, row in zip(held, fit(fold, train, held), strict=True):
-            parts[index] = row
+        parts |= zip(held, fit(fold, train, held), strict=True)
     return np.stack([parts[index] for index in range(len(fold_of))]).astype(np.float64)
 
 
@@ -212,11 +211,6 @@ def fine_tune(
 @torch.no_grad()
 def class_probabilities(model: SharedEncoder, texts: TokenizedTexts) -> np.ndarray:
     """Return class probabilities, ``(texts, classes)``, float64."""
-    parts: list[Tensor] = []
     batches = eval_batches(texts, BATCH_SIZE)
-    for indices in batches:
-        parts.append(model.classify(collate(texts, indices)).double().softmax(-1).cpu())
-    probabilities = torch.cat(parts)
-    result = torch.empty_like(probabilities)
-    result[torch.cat(batches)] = probabilities
-    return result.numpy()
+    logits = torch.cat([model.classify(collate(texts, rows)).double() for rows in batches])
+    return logits.softmax(-1).cpu()[torch.cat(batches).argsort()].numpy()

@@ -24,15 +24,15 @@ from auxlearn.objectives.context import ObjectiveContext, SideValues
 
 
 class ConfidenceOptions(BiasOptions):
-    teacher: str = Field(
-        "cross_fit",
-        description="Teacher: cross_fit (the run's encoder, fine-tuned on the other folds), or a "
-        "table file with a probability of every class for every training example.",
-    )
-    teacher_epochs: int = Field(3, ge=1, description="Number of epochs of teacher: cross_fit.")
-    teacher_learning_rate: float = Field(
-        5e-5, gt=0, description="Peak learning rate of teacher: cross_fit."
-    )
+    teacher: str = "cross_fit"
+    """Teacher: cross_fit (the run's encoder, fine-tuned on the other folds), or a table file with a
+    probability of every class for every training example."""
+
+    teacher_epochs: int = Field(3, ge=1)
+    """Number of epochs of teacher: cross_fit."""
+
+    teacher_learning_rate: float = Field(5e-5, gt=0)
+    """Peak learning rate of teacher: cross_fit."""
 
     @field_validator("teacher")
     @classmethod
@@ -62,7 +62,6 @@ class Confidence(PrimaryLoss):
     targets: SideValues
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Compute the targets from bias model and teacher."""
         options = self.options
         bias = bias_scores(context, options)
         if options.teacher == "cross_fit":
@@ -77,7 +76,6 @@ class Confidence(PrimaryLoss):
         self.targets = context.side("targets", targets)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean cross-entropy of the targets over the examples."""
         logits = encoder.classify(batch)
         targets = upload(self.targets.of(batch).to(logits.dtype), logits.device)
         return -(targets * logits.log_softmax(-1)).sum(-1).mean()

@@ -16,12 +16,8 @@ from auxlearn.objectives.context import ObjectiveContext
 
 
 class CrossEntropyOptions(ClassWeightOptions):
-    label_smoothing: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Share of the target probability that is spread evenly over all classes.",
-    )
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of the target probability that is spread evenly over all classes."""
 
 
 @register_loss("cross_entropy")
@@ -43,13 +39,11 @@ class CrossEntropy(ClassWeightedLoss):
     kinds = tuple(KINDS)
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Compute the class weights."""
         if self.options != CrossEntropyOptions():
             require(context.split.kind, "class weights and label smoothing")
         super().prepare(context)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean of class weight times cross-entropy, over examples, labels or words."""
         logits, kind = encoder.classify(batch), encoder.kind
         targets = labels_of(batch, logits)
         if self.options == CrossEntropyOptions():

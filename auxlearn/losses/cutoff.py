@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.cutting import check_cuttable
 from auxlearn.encoders.shared import SharedEncoder
@@ -19,21 +19,19 @@ from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
 
 
-class CutoffOptions(Settings):
-    """Settings of losses with a pass that sees less of the text."""
+class CutoffOptions(Described):
+    share: float = Field(0.1, gt=0, lt=1)
+    """Share of a text's tokens that are cut out."""
 
-    share: float = Field(0.1, gt=0, lt=1, description="Share of a text's tokens that are cut out.")
-    cut_weight: float = Field(
-        1.0, ge=0, description="Weight of the cross-entropy of the pass without the span."
-    )
-    divergence_weight: float = Field(
-        1.0, ge=0, description="Weight of the divergence of the two passes' class probabilities."
-    )
-    divergence: Literal["js", "released"] = Field(
-        "js",
-        description="js: the Jensen-Shannon divergence of the paper; released: what the authors' "
-        "code computes in its place, with the two arguments of each KL divergence exchanged.",
-    )
+    cut_weight: float = Field(1.0, ge=0)
+    """Weight of the cross-entropy of the pass without the span."""
+
+    divergence_weight: float = Field(1.0, ge=0)
+    """Weight of the divergence of the two passes' class probabilities."""
+
+    divergence: Literal["js", "released"] = "js"
+    """js: the Jensen-Shannon divergence of the paper; released: what the authors' code computes in
+    its place, with the two arguments of each KL divergence exchanged."""
 
 
 class CutoffLoss(PrimaryLoss):
@@ -47,7 +45,6 @@ class CutoffLoss(PrimaryLoss):
     compilable = False
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Check that the encoder is supported."""
         try:
             check_cuttable(context.encoder)
         except EncoderError as error:
@@ -60,7 +57,6 @@ class CutoffLoss(PrimaryLoss):
         """Return the class logits of a pass without a span of each text, ``(batch, classes)``."""
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean loss of both passes and of their divergence."""
         logits = encoder.classify(batch)
         cut = self.cut_logits(encoder, batch, generator)
         return cutoff_loss(logits, cut, labels_of(batch, logits), self.options)

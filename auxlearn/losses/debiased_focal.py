@@ -19,12 +19,9 @@ from auxlearn.objectives.base import labels_of
 
 
 class DebiasedFocalOptions(BiasOptions):
-    gamma: float = Field(
-        2.0,
-        ge=0,
-        description="Focusing exponent; 0 is cross-entropy, more gives examples that the bias "
-        "model classifies well less weight.",
-    )
+    gamma: float = Field(2.0, ge=0)
+    """Focusing exponent; 0 is cross-entropy, more gives examples that the bias model classifies
+    well less weight."""
 
 
 @register_loss("debiased_focal")
@@ -40,7 +37,6 @@ class DebiasedFocal(BiasLoss):
     options: DebiasedFocalOptions
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean weighted cross-entropy over the examples."""
         logits = encoder.classify(batch)
         labels = labels_of(batch, logits)
         bias = self.bias_of(batch, logits)

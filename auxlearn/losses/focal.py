@@ -17,12 +17,8 @@ from auxlearn.objectives.base import labels_of
 
 
 class FocalOptions(ClassWeightOptions):
-    gamma: float = Field(
-        2.0,
-        ge=0,
-        description="Focusing exponent; 0 is cross-entropy, more gives well-classified examples "
-        "less weight.",
-    )
+    gamma: float = Field(2.0, ge=0)
+    """Focusing exponent; 0 is cross-entropy, more gives well-classified examples less weight."""
 
 
 @register_loss("focal")
@@ -43,7 +39,6 @@ class Focal(ClassWeightedLoss):
     kinds = ("classification", "multi_label", "token_classification")
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean over the examples of class weight times focal loss."""
         logits, kind = encoder.classify(batch), encoder.kind
         targets = labels_of(batch, logits)
         losses = focal_losses(*kind.choices(logits, targets), self.options.gamma)

@@ -20,13 +20,8 @@ from auxlearn.losses.cutoff import CutoffLoss, CutoffOptions, share_of_lengths, 
 
 
 class HiddenCutOptions(CutoffOptions):
-    candidates: float = Field(
-        0.4,
-        gt=0,
-        le=1,
-        description="Share of a text's tokens, those that receive most attention, at which a span "
-        "may begin.",
-    )
+    candidates: float = Field(0.4, gt=0, le=1)
+    """Share of a text's tokens, those that receive most attention, at which a span may begin."""
 
 
 @register_loss("hidden_cut")
@@ -53,7 +48,6 @@ class HiddenCut(CutoffLoss):
     def cut_logits(
         self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator
     ) -> Tensor:
-        """Return the class logits of a pass with a span cut out of each layer."""
         mask = upload(batch.attention_mask, encoder.device)
 
         def choose(weights: Tensor) -> Tensor:
@@ -69,10 +63,8 @@ class HiddenCut(CutoffLoss):
 def attended_spans(
     received: Tensor, batch: Batch, share: float, candidates: float, generator: torch.Generator
 ) -> Tensor:
-    """Return a span of each text that begins at one of its most attended tokens.
-
-    ``received`` is the attention that each token receives, ``(batch, length)``. The span has
-    ``share`` of the tokens, and may begin at ``candidates`` of them, rounded down, at least one.
+    """Return a span of ``share`` of each text's tokens. It begins at one of the ``candidates``, a
+    share of the tokens too, that ``received``, ``(batch, length)``, most attention.
     """
     cut = share_of_lengths(batch, share).clamp_min(1)
     count = share_of_lengths(batch, candidates).clamp_min(1)

@@ -10,22 +10,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.registry import register_loss
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import labels_of
 
 
-class HuberOptions(Settings):
-    """Settings of the Huber loss."""
-
-    delta: float = Field(
-        1.0,
-        gt=0,
-        description="Error, in the unit of the labels, from which on its absolute value counts; "
-        "far below all errors the loss is delta times the absolute error.",
-    )
+class HuberOptions(Described):
+    delta: float = Field(1.0, gt=0)
+    """Error, in the unit of the labels, from which on its absolute value counts; far below all
+    errors the loss is delta times the absolute error."""
 
 
 @register_loss("huber")
@@ -44,7 +39,6 @@ class Huber(PrimaryLoss):
     kinds = ("regression",)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean over the examples."""
         logits = encoder.classify(batch)
         targets = labels_of(batch, logits)
         return nn.functional.huber_loss(logits.squeeze(-1), targets, delta=self.options.delta)

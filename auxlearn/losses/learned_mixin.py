@@ -19,12 +19,9 @@ from auxlearn.objectives.context import ObjectiveContext
 
 
 class LearnedMixinOptions(BiasOptions):
-    entropy_penalty: float = Field(
-        0.0,
-        ge=0,
-        description="Weight of the entropy of the bias model's part: 0 is Learned-Mixin; .03, the "
-        "paper's for MNLI, is Learned-Mixin +H.",
-    )
+    entropy_penalty: float = Field(0.0, ge=0)
+    """Weight of the entropy of the bias model's part: 0 is Learned-Mixin; .03, the paper's for
+    MNLI, is Learned-Mixin +H."""
 
 
 @register_loss("learned_mixin")
@@ -44,13 +41,11 @@ class LearnedMixin(BiasLoss):
     options: LearnedMixinOptions
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Compute the probabilities of the bias model and add the head of g."""
         super().prepare(context)
         size = context.encoder.hidden_size
         self.head = context.add_head("mixin", lambda: nn.Linear(size, 1))
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean loss over the examples."""
         logits, features = encoder.classify_with_features(batch)
         factors = nn.functional.softplus(encoder.apply_head(self.head, features))
         bias, labels = self.bias_of(batch, logits), labels_of(batch, logits)

@@ -19,9 +19,8 @@ from auxlearn.objectives.base import labels_of
 
 
 class PoEOptions(BiasOptions):
-    strength: float = Field(
-        1.0, ge=0, description="Exponent of the bias model's probabilities; 0 is cross-entropy."
-    )
+    strength: float = Field(1.0, ge=0)
+    """Exponent of the bias model's probabilities; 0 is cross-entropy."""
 
 
 @register_loss("poe")
@@ -38,7 +37,6 @@ class PoE(BiasLoss):
     options: PoEOptions
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean cross-entropy of the product over the examples."""
         logits = encoder.classify(batch)
         bias = self.bias_of(batch, logits)
         return poe_loss(logits, bias, labels_of(batch, logits), self.options.strength)

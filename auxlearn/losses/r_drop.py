@@ -11,20 +11,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.registry import register_loss
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss, symmetric_kl
 from auxlearn.objectives.base import labels_of
 
 
-class RDropOptions(Settings):
-    weight: float = Field(
-        1.0,
-        ge=0,
-        description="Weight of the symmetric KL divergence; the paper takes .1, .5 or 1 by data "
-        "set.",
-    )
+class RDropOptions(Described):
+    weight: float = Field(1.0, ge=0)
+    """Weight of the symmetric KL divergence; the paper takes .1, .5 or 1 by data set."""
 
 
 @register_loss("r_drop")
@@ -46,7 +42,6 @@ class RDrop(PrimaryLoss):
     compares_dropout = True
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean loss; the two passes draw their dropout masks one after the other."""
         first, second = encoder.classify(batch), encoder.classify(batch)
         return r_drop_loss(first, second, labels_of(batch, first), self.options.weight)
 

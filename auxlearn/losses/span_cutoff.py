@@ -37,7 +37,6 @@ class SpanCutoff(CutoffLoss):
     def cut_logits(
         self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator
     ) -> Tensor:
-        """Return the class logits without the embeddings and the attention of a span."""
         span = random_spans(batch, self.options.share, generator)
         rest = replace(batch, attention_mask=batch.attention_mask.masked_fill(span, 0))
         with embeddings_cut(encoder, upload(span, encoder.device)):

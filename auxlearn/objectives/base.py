@@ -183,7 +183,6 @@ def _of_words(
     words: Sequence[int],
     constant: Any,
 ) -> dict[int, np.ndarray]:
-    """Return the outputs of the words of the texts of some batches."""
     assert texts.starts is not None
     found: dict[int, np.ndarray] = {}
     before = np.concatenate([[0], np.cumsum(words)]).astype(np.int64)
@@ -200,7 +199,6 @@ def _of_words(
 
 
 def in_order(blocks: Iterable[tuple[np.ndarray, Arrays]]) -> list[np.ndarray]:
-    """Return the output of each text."""
     found = {row: one for rows, block in blocks for row, one in zip(rows, block, strict=True)}
     return [found[row] for row in range(len(found))]
 
@@ -232,7 +230,6 @@ def head_of(encoder: SharedEncoder, kind: Kind, outputs: int) -> nn.Module:
 
 
 def apply_head_of(encoder: SharedEncoder, kind: Kind, key: str, batch: Batch) -> Tensor:
-    """Return the logits of a head that :func:`head_of` has made."""
     return encoder.apply_head(key, features_of(encoder, kind, batch))
 
 

@@ -173,10 +173,7 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
 def choose_units(
     probabilities: Tensor, units: Tensor, maskable: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Choose whole :func:`unit_means` units, each with the mean probability of its tokens.
-
-    One number is drawn for each unit, and the mean rate of a text stays; ``(batch, length)``, bool.
-    """
+    """Choose whole units with the mean probability of their tokens, by one draw each."""
     width = int(units.max()) + 1 if units.numel() else 0
     present = torch.zeros(len(units), width, dtype=torch.float64)
     rows = torch.arange(len(units))[:, None].expand_as(units)[maskable]

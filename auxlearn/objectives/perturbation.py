@@ -1,9 +1,7 @@
 """Perturbation of texts: mask some tokens and substitute the encoder's own predictions for them.
 
-Mask-tuning (Ghanbarzadeh et al. 2023, "Improving the Reusability of Pre-trained Language Models in
-Real-world Applications", https://arxiv.org/abs/2307.10457, section III) perturbs each batch during
-training; two of its ablations (section VI) perturb the training texts once, with the pretrained
-encoder.
+Mask-tuning (Ghanbarzadeh et al. 2023, https://arxiv.org/abs/2307.10457) perturbs each batch during
+training (section III); two of its ablations (section VI) the training texts once, before it.
 """
 
 from __future__ import annotations
@@ -89,11 +87,7 @@ def perturb(
     generator: torch.Generator,
     choose: Callable[[Tensor, float, torch.Generator], Tensor] = choose_independently,
 ) -> Perturbation:
-    """Mask some tokens of a batch, predict them in one pass, and substitute the predictions.
-
-    A chosen token always becomes the mask token, so that no prediction depends on another
-    replacement. The host synchronises with a GPU once, for the replacement tokens.
-    """
+    """Mask some tokens of a batch, predict all in one pass, and substitute the predictions."""
     chosen = choose(batch.maskable, share, generator)
     masked = batch.input_ids.masked_fill(chosen, encoder.tokenizer.mask_token_id)
     logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)

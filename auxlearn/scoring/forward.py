@@ -1,10 +1,8 @@
 """Forward passes that compute token probabilities at target positions only.
 
-A standard forward pass computes every position, but scoring needs few of them. The last layer
-therefore computes keys and values at all positions, but queries, feed-forward and norms at the
-target positions only; so does the output layer. In the first layer the projections of a token
-depend on the token and its position only, so masked copies of a text share most of them. Batches of
-different lengths are packed without padding, because everything but attention works token by token.
+The last layer computes keys and values at all positions, everything else at the targets only. In
+the first layer the projections depend on token and position alone, so that masked copies of a text
+share most of them. Batches of different lengths are packed without padding.
 """
 
 from __future__ import annotations
@@ -30,9 +28,7 @@ Linear = Callable[..., Tensor]
 def inference_linear(
     weight: Tensor, bias: Tensor | None, dtype: torch.dtype, gelu: bool = False
 ) -> Linear:
-    """Return a linear layer for inference mode, with weights ``(out, in)`` and bias ``(out,)``: a
-    function of inputs ``(n, in)`` and a residual ``(n, out)``, or of inputs with the exact GELU.
-    """
+    """Return a layer of inputs ``(n, in)``, with a residual ``(n, out)`` or the exact GELU."""
     weight = weight.detach().to(dtype)
     bias = None if bias is None else bias.detach().to(dtype)
     if weight.device.type == "cpu" and packing_works(dtype):
@@ -121,10 +117,7 @@ def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> 
 
 
 def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, ...]:
-    """Return the properties of a scoring pass that its rounding errors depend on: device type,
-    dtype, pass and linear layers. In bfloat16 log-probabilities differ by up to 0.1 nats between
-    them.
-    """
+    """Return what rounding depends on; in bfloat16 it moves scores by up to 0.1 nats."""
     device = encoder.device.type
     if encoder.family.stack is None:
         return device, str(dtype), "whole pass"
@@ -140,7 +133,6 @@ class WholePass:
         self._dtype = dtype
 
     def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
-        """See :class:`ScoringPass`."""
         return torch.cat([self._states(batch) for batch in batches])
 
     def _states(self, inputs: UnpaddedBatch) -> Tensor:
@@ -161,7 +153,6 @@ class WholePass:
         return hidden[upload(row, device), upload(position, device)].float()
 
     def logits(self, states: Tensor) -> Tensor:
-        """See :class:`ScoringPass`."""
         encoder = self._encoder
         return encoder.family.token_logits(encoder.language_model, states)
 
@@ -183,7 +174,6 @@ class TargetPass:
         self._transform = encoder.family.transform(encoder.language_model)
 
     def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
-        """See :class:`ScoringPass`."""
         shapes = [(batch.input_ids.shape[0], batch.input_ids.shape[1]) for batch in batches]
         distinct, index = self._distinct(batches)
         hidden = distinct.index_select(0, index)
@@ -198,13 +188,10 @@ class TargetPass:
         return self._last(hidden, batches, shapes).float()
 
     def logits(self, states: Tensor) -> Tensor:
-        """See :class:`ScoringPass`."""
         return self._output(self._transform(states))
 
     def _distinct(self, batches: Sequence[UnpaddedBatch]) -> tuple[Tensor, Tensor]:
-        """Return the embedding of each distinct (token, position, segment), ``(distinct, width)``,
-        and the index of its embedding for each packed token, ``(tokens,)``.
-        """
+        """Return the embeddings of distinct (token, position, segment), and each token's index."""
         keys = []
         for batch in batches:
             position = torch.arange(batch.input_ids.shape[1])
@@ -260,7 +247,6 @@ class _LowerLayer(_LayerEnd):
         self._projections = _concatenated((layer.query, layer.key, layer.value), dtype)
 
     def project(self, hidden: Tensor) -> Tensor:
-        """Return queries, keys and values, concatenated to ``(tokens, 3 * width)``."""
         return self._projections(hidden)
 
     def finish(self, projected: Tensor, hidden: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
@@ -314,7 +300,6 @@ def _linear(module: nn.Linear, dtype: torch.dtype) -> Linear:
 
 
 def _concatenated(modules: Sequence[nn.Linear], dtype: torch.dtype) -> Linear:
-    """Return one linear layer whose output is the concatenation of several ones'."""
     return inference_linear(
         torch.cat([module.weight for module in modules]),
         torch.cat([module.bias for module in modules]),

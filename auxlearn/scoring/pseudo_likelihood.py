@@ -9,8 +9,7 @@ passes needs ``k`` copies: copy ``i`` masks the tokens ``i``, ``i + k``, ``i + 2
 with the rest of its word, and scores all of them. Of all ways to distribute the tokens over ``k``
 copies, this one maximises the distance between tokens that are masked together.
 
-Scores are cached in shards, under a key of everything that they depend on: an interrupted scoring
-resumes at the next shard, and runs that differ in seed, classes or training share them.
+Scores are cached in shards, so that an interrupted scoring resumes at the next one.
 """
 
 from __future__ import annotations
@@ -55,9 +54,7 @@ def budget_key(device_type: str) -> str:
 
 
 def masked_copies(words: Tensor, targets: Tensor) -> Tensor:
-    """Return which tokens are masked in copies of texts, ``(copies, length)``, bool: the targets,
-    and the later tokens of their words; ``words`` is -1 for special tokens.
-    """
+    """Return the masked tokens of copies, bool: targets and the later tokens of their words."""
     position = torch.arange(words.shape[1])
     latest = torch.where(targets, position, -1).cummax(1).values
     return (latest >= 0) & (words == words.gather(1, latest.clamp(min=0)))
@@ -130,13 +127,7 @@ def score_texts(
     statistic: Statistic = log_probability,
     progress: ProgressBar = no_progress_bar,
 ) -> Tensor:
-    """Return the pseudo-log-likelihood of every maskable token, from the cache where possible, or a
-    statistic of each token's prediction in its place.
-
-    The values are in nats, ``(tokens, ...)``, float32, and zero at tokens that are not maskable;
-    ``passes`` and ``dtype`` are those of
-    :func:`pseudo_log_likelihood`.
-    """
+    """Return :func:`pseudo_log_likelihood`, ``(tokens, ...)``, from the cache where possible."""
     fingerprint = encoder.language_model_fingerprint()
     with progress("scoring tokens", int(texts.maskable.sum())) as advance:
 
@@ -208,7 +199,6 @@ class _Copies:
     position: Tensor  # position within the copy of each token, ``(n,)``
 
     def select(self, start: int, stop: int) -> _Copies:
-        """Return the copies ``start`` to ``stop``."""
         first, last = torch.searchsorted(self.copy, torch.tensor([start, stop])).tolist()
         types = self.inputs.token_type_ids
         return _Copies(

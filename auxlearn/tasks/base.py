@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from auxlearn.core.errors import describe, shorten
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch, BatchStream, collate, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
@@ -172,24 +172,21 @@ CORPUS: Any = Field(
 )
 
 
-class MaskingOptions(Settings):
+class MaskingOptions(Described):
     """Settings of every masked-language-modelling task."""
 
-    probability: float = Field(
-        0.15, gt=0, le=1, description="Mean mask probability over the tokens of a text."
-    )
+    probability: float = Field(0.15, gt=0, le=1)
+    """Mean mask probability over the tokens of a text."""
+
     corpus: str | None = CORPUS
-    schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant",
-        description="How the rate falls over the run: constant; linear or cosine from twice "
-        "`probability` to 0, with mean `probability`.",
-    )
-    corruption: Literal["bert", "mask", "random", "keep", "sample"] = Field(
-        "bert",
-        description="What becomes of a chosen token: bert: 80% mask token, 10% random token, 10% "
-        "unchanged; mask, random, keep: always that; sample: a token drawn from the encoder's own "
-        "prediction at the masked position.",
-    )
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the rate falls over the run: constant; linear or cosine from twice `probability` to 0,
+    with mean `probability`."""
+
+    corruption: Literal["bert", "mask", "random", "keep", "sample"] = "bert"
+    """What becomes of a chosen token: bert: 80% mask token, 10% random token, 10% unchanged; mask,
+    random, keep: always that; sample: a token drawn from the encoder's own prediction at the masked
+    position."""
 
     @model_validator(mode="after")
     def _rate_within_one(self) -> Self:
@@ -304,7 +301,6 @@ class MaskedLanguageModelling(AuxiliaryTask):
     def _corrupt(
         self, encoder: SharedEncoder, batch: Batch, chosen: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """Return the token ids with the chosen ones replaced as ``corruption`` says."""
         mask_id = encoder.tokenizer.mask_token_id
         if self.options.corruption != "sample":
             shares = CORRUPTIONS[self.options.corruption]
@@ -354,16 +350,13 @@ class MaskedLanguageModelling(AuxiliaryTask):
 class ScoredMaskingOptions(MaskingOptions):
     """Settings of strategies that mask tokens by a score."""
 
-    unit: Literal["token", "word"] = Field(
-        "token",
-        description="What is masked together: token: each alone; word: all tokens of a word, with "
-        "their mean probability.",
-    )
-    reverse: bool = Field(
-        False,
-        description="Mask the least what would be masked the most: within each text, the "
-        "probabilities in reverse order.",
-    )
+    unit: Literal["token", "word"] = "token"
+    """What is masked together: token: each alone; word: all tokens of a word, with their mean
+    probability."""
+
+    reverse: bool = False
+    """Mask the least what would be masked the most: within each text, the probabilities in reverse
+    order."""
 
 
 class ScoredMasking(MaskedLanguageModelling):

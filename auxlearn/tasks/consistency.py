@@ -7,16 +7,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.registry import register_task
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.tasks.base import AuxiliaryTask
 
 
-class ConsistencyOptions(Settings):
-    temperature: float = Field(
-        1.0, gt=0, description="Softmax temperature of the compared distributions."
-    )
+class ConsistencyOptions(Described):
+    temperature: float = Field(1.0, gt=0)
+    """Softmax temperature of the compared distributions."""
 
 
 @register_task("consistency")
@@ -35,7 +34,6 @@ class Consistency(AuxiliaryTask):
     compares_dropout = True
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the symmetric Kullback-Leibler divergence of two passes."""
         first, second = (
             (encoder.classify(batch) / self.options.temperature).log_softmax(-1) for _ in range(2)
         )

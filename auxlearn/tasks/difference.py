@@ -13,10 +13,11 @@ from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
 
 class DifferenceOptions(ScoredMaskingOptions):
-    background: str | None = Field(
-        None, description="File of texts of other domains, against which the anchors stand out."
-    )
-    anchors: int = Field(20, ge=1, description="Number of anchors.")
+    background: str | None = None
+    """File of texts of other domains, against which the anchors stand out."""
+
+    anchors: int = Field(20, ge=1)
+    """Number of anchors."""
 
 
 def tf_icf(own: Tensor, background: Tensor) -> Tensor:
@@ -55,7 +56,6 @@ class Difference(ScoredMasking):
     options: DifferenceOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Return the similarity of each token to the nearest anchor."""
         if self.options.background is None:
             raise ConfigError(
                 f"{context.name} compares the texts with others: name a file of texts of other "

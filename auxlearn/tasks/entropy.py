@@ -30,6 +30,5 @@ class Entropy(ScoredMasking):
     options: ScoringOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Return the entropy at each token, from the cache where possible."""
         found = predictions_at_tokens(self, context, statistic=log_probability_and_entropy)
         return found[:, 1].clamp(min=0)

@@ -24,19 +24,16 @@ DRAWS = 40
 
 
 class InforMaskOptions(ScoredMaskingOptions):
-    by: Literal["text", "token"] = Field(
-        "text",
-        description="text: the best of several random masks of each text; token: one rate for each "
-        "token of the vocabulary, the mean of the former over the texts.",
-    )
-    candidates: int = Field(
-        30, ge=1, le=10_000, description="Random masks of which the best is taken."
-    )
-    rates: str | None = Field(
-        None,
-        description="With by: token, a JSON file with the rate of each token id, such as "
-        "id_mask_prob.json of the authors for bert-base-uncased.",
-    )
+    by: Literal["text", "token"] = "text"
+    """text: the best of several random masks of each text; token: one rate for each token of the
+    vocabulary, the mean of the former over the texts."""
+
+    candidates: int = Field(30, ge=1, le=10_000)
+    """Random masks of which the best is taken."""
+
+    rates: str | None = None
+    """With by: token, a JSON file with the rate of each token id, such as id_mask_prob.json of the
+    authors for bert-base-uncased."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -67,7 +64,6 @@ class InforMask(ScoredMasking):
     options: InforMaskOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Return how often each token is masked: by text, by token, or by the file of rates."""
         ids, maskable = self.texts.input_ids.long(), self.texts.maskable
         if self.options.rates:
             return rates_of(context, self.options.rates, int(ids.max()) + 1)[ids]
@@ -94,7 +90,6 @@ class InforMask(ScoredMasking):
         )
 
     def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the best of several random masks of each text, or draw by the rates of tokens."""
         if self.options.by == "token":
             return super().choose_tokens(batch, generator)
         chosen = torch.zeros_like(batch.maskable)

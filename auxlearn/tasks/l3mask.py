@@ -24,23 +24,18 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 class ScoringOptions(ScoredMaskingOptions):
     """Settings of strategies that score the tokens by the encoder's predictions."""
 
-    passes: int | None = Field(
-        None,
-        ge=2,
-        description="Masked copies of each text for scoring; by default one per token, which is "
-        "exact. 4 to 16 are faster and approximate; 8 suits large corpora.",
-    )
-    precision: Literal["fp32", "bf16"] = Field(
-        "fp32", description="Precision in which the encoder computes the scores."
-    )
+    passes: int | None = Field(None, ge=2)
+    """Masked copies of each text for scoring; by default one per token, which is exact. 4 to 16 are
+    faster and approximate; 8 suits large corpora."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision in which the encoder computes the scores."""
 
 
 class L3MaskOptions(ScoringOptions):
-    score: Literal["complement", "surprisal"] = Field(
-        "complement",
-        description="How unlikely a token is: complement: 1 - P, as in the paper; surprisal: "
-        "-log P, as in the authors' code.",
-    )
+    score: Literal["complement", "surprisal"] = "complement"
+    """How unlikely a token is: complement: 1 - P, as in the paper; surprisal: -log P, as in the
+    authors' code."""
 
 
 def predictions_at_tokens(task: ScoredMasking, context: ObjectiveContext, **further: Any) -> Tensor:
@@ -78,7 +73,6 @@ class L3Mask(ScoredMasking):
     options: L3MaskOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Score the texts with the pretrained encoder, or read the scores from the cache."""
         log_likelihoods = predictions_at_tokens(self, context).double()
         complement = self.options.score == "complement"
         return -torch.expm1(log_likelihoods) if complement else -log_likelihoods

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_task
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
@@ -30,27 +30,19 @@ from auxlearn.objectives.perturbation import (
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 
 
-class MaskTuningOptions(Settings):
-    probability: float = Field(
-        0.05,
-        gt=0,
-        le=1,
-        description="Share of the tokens to mask; at least one token of each text is masked.",
-    )
-    selection: Literal["each", "share"] = Field(
-        "each",
-        description="each: mask every token with this probability; share: mask exactly this share "
-        "of every text, rounded to whole tokens.",
-    )
-    predictions: Literal["argmax", "sample"] = Field(
-        "argmax",
-        description="Replacement token: the most likely one, or one sampled by probability.",
-    )
-    temperature: float = Field(
-        1.0,
-        gt=0,
-        description="Softmax temperature of sampled replacements; higher is more diverse.",
-    )
+class MaskTuningOptions(Described):
+    probability: float = Field(0.05, gt=0, le=1)
+    """Share of the tokens to mask; at least one token of each text is masked."""
+
+    selection: Literal["each", "share"] = "each"
+    """each: mask every token with this probability; share: mask exactly this share of every text,
+    rounded to whole tokens."""
+
+    predictions: Literal["argmax", "sample"] = "argmax"
+    """Replacement token: the most likely one, or one sampled by probability."""
+
+    temperature: float = Field(1.0, gt=0)
+    """Softmax temperature of sampled replacements; higher is more diverse."""
 
 
 @register_task("mask_tuning")
@@ -80,7 +72,6 @@ class MaskTuning(AuxiliaryTask):
     batches = "primary"
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Set the texts and the allowed replacement tokens."""
         context.encoder.require_language_model(self.name)
         super().prepare(context)
         self.allowed = upload(
@@ -88,7 +79,6 @@ class MaskTuning(AuxiliaryTask):
         )
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        """Return the number of masked tokens."""
         return int(self._choose(batch.maskable, self.options.probability, generator).sum())
 
     @property
@@ -96,7 +86,6 @@ class MaskTuning(AuxiliaryTask):
         return choose_fixed_share if self.options.selection == "share" else choose_independently
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
-        """Return the cross-entropy of the masked tokens, and the perturbed batch."""
         options = self.options
         temperature = options.temperature if options.predictions == "sample" else None
         perturbation = perturb(

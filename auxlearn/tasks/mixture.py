@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
@@ -21,12 +21,11 @@ SHARED = ("probability", "corpus", "schedule")
 
 
 class MixtureOptions(MaskingOptions):
-    strategies: Annotated[tuple[PluginChoice, ...], OneOrMany] = Field(
-        (), description="Names of masking strategies, or mappings of a name to its options."
-    )
-    weights: tuple[float, ...] = Field(
-        (), description="Share of the texts that each strategy masks; by default all the same."
-    )
+    strategies: Annotated[tuple[PluginChoice, ...], OneOrMany] = ()
+    """Names of masking strategies, or mappings of a name to its options."""
+
+    weights: tuple[float, ...] = ()
+    """Share of the texts that each strategy masks; by default all the same."""
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
@@ -53,7 +52,6 @@ class Mixture(MaskedLanguageModelling):
     options: MixtureOptions
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Prepare each strategy."""
         super().prepare(context)
         self.parts: list[MaskedLanguageModelling] = []
         for choice in self.options.strategies:
@@ -75,35 +73,29 @@ class Mixture(MaskedLanguageModelling):
         self.shares = torch.tensor(weights, dtype=torch.float64) / sum(weights)
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
-        """Return the mean of the strategies' probabilities by their shares."""
         found = [part.checked_probabilities(batch).double() for part in self.parts]
         return torch.einsum("k,kbt->bt", self.shares, torch.stack(found)).clamp(max=1)
 
     def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Draw a strategy for each text, and let it choose."""
         draws = torch.rand(len(batch), generator=generator, dtype=torch.float64)
         drawn = torch.searchsorted(self.shares.cumsum(0), draws, right=True)
         found = torch.stack([part.choose_tokens(batch, generator) for part in self.parts])
         return found[drawn.clamp(max=len(self.parts) - 1), torch.arange(len(batch))]
 
     def begin_step(self, step: int, total: int) -> None:
-        """Tell every strategy."""
         for part in self.parts:
             part.begin_step(step, total)
 
     def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
-        """Show the gradient to the strategies that ask for it."""
         for part in self.parts:
             if part.watches_primary:
                 part.observe_primary(token_ids, gradients)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the state of every strategy."""
         states = enumerate(part.state_dict() for part in self.parts)
         return {f"{number}/{key}": value for number, own in states for key, value in own.items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the state of every strategy."""
         for number, part in enumerate(self.parts):
             begin = f"{number}/"
             own = {k.removeprefix(begin): v for k, v in state.items() if k.startswith(begin)}

@@ -28,13 +28,14 @@ Words = tuple[Word, ...]
 
 
 class PMIOptions(MaskingOptions):
-    counts: str | None = Field(
-        None, description="File of texts to count n-grams on; by default the texts that are masked."
-    )
-    min_count: int = Field(10, ge=1, description="Times that a collocation occurs at least.")
-    collocations: int = Field(
-        10_000, ge=0, description="Number of collocations; those of the highest PMI are taken."
-    )
+    counts: str | None = None
+    """File of texts to count n-grams on; by default the texts that are masked."""
+
+    min_count: int = Field(10, ge=1)
+    """Times that a collocation occurs at least."""
+
+    collocations: int = Field(10_000, ge=0)
+    """Number of collocations; those of the highest PMI are taken."""
 
 
 @register_task("pmi")
@@ -60,7 +61,6 @@ class PMI(RandomMLM):
     options: PMIOptions
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Count n-grams, choose collocations, and mark them in the texts."""
         super().prepare(context)
         options = self.options
         counted = context.texts_of(options.counts) if options.counts else self.texts
@@ -73,7 +73,6 @@ class PMI(RandomMLM):
                 self.unit[first[0] : last[1]] = int(self.texts.words[first[0]])
 
     def units(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the collocations, and the words outside."""
         return pad_token_values(self.texts, self.unit, batch.indices, -1)
 
 

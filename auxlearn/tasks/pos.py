@@ -19,12 +19,10 @@ CONTENT = {"NN": 1.0, "VB": 1.0, "JJ": 1.0, "RB": 1.0}
 
 
 class PosOptions(ScoredMaskingOptions):
-    weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
-        CONTENT,
-        description="Weight by tag of the Penn Treebank or by its beginning: NN stands for NN, "
-        "NNS, NNP and NNPS unless they have weights of their own, '' for all others. A part of "
-        "speech without weight is masked only where the others do not suffice.",
-    )
+    weights: dict[str, Annotated[float, Field(ge=0)]] = CONTENT
+    """Weight by tag of the Penn Treebank or by its beginning: NN stands for NN, NNS, NNP and NNPS
+    unless they have weights of their own, '' for all others. A part of speech without weight is
+    masked only where the others do not suffice."""
 
 
 @register_task("pos")
@@ -44,7 +42,6 @@ class PartOfSpeech(ScoredMasking):
     options: PosOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Return the weight of each token's part of speech."""
         found = find_tagger()
         if found is None:
             raise ConfigError(f"{context.name} needs a part-of-speech tagger: {ADVICE}")

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.registry import register_task
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
@@ -17,19 +17,17 @@ from auxlearn.objectives.perturbation import allowed_replacement_ids, perturb
 from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
-class ReplacedTokensOptions(Settings):
-    probability: float = Field(
-        0.15, gt=0, le=1, description="Probability of each token to be masked and replaced."
-    )
-    generator_weight: float = Field(
-        0.02,
-        ge=0,
-        description="Weight of the generator's masked language modelling within the loss; 0.02 is "
-        "the ratio of the paper, 1 to 50.",
-    )
-    temperature: float = Field(
-        1.0, gt=0, description="Softmax temperature of the sampled replacements."
-    )
+class ReplacedTokensOptions(Described):
+    probability: float = Field(0.15, gt=0, le=1)
+    """Probability of each token to be masked and replaced."""
+
+    generator_weight: float = Field(0.02, ge=0)
+    """Weight of the generator's masked language modelling within the loss; 0.02 is the ratio of the
+    paper, 1 to 50."""
+
+    temperature: float = Field(1.0, gt=0)
+    """Softmax temperature of the sampled replacements."""
+
     corpus: str | None = CORPUS
 
 
@@ -62,7 +60,6 @@ class ReplacedTokens(AuxiliaryTask):
     options: ReplacedTokensOptions
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Set the texts (the train split or ``corpus``) and add the detecting head."""
         context.encoder.require_language_model(self.name)
         self.texts = context.texts_of(self.options.corpus)
         encoder, size = context.encoder, context.encoder.hidden_size
@@ -72,11 +69,9 @@ class ReplacedTokens(AuxiliaryTask):
         )
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        """Return the number of tokens that are judged."""
         return int(batch.maskable.sum())
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the loss of detection and generation, a mean over the judged tokens."""
         options = self.options
         perturbation = perturb(
             encoder,

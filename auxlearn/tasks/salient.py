@@ -6,7 +6,6 @@ import re
 from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_task
@@ -21,10 +20,8 @@ _ENDS = frozenset(".!?")
 
 
 class SalientOptions(ScoredMaskingOptions):
-    unit: Literal["token", "word"] = Field(
-        "word",
-        description="What is masked together: word: all tokens of a word; token: each alone.",
-    )
+    unit: Literal["token", "word"] = "word"
+    """What is masked together: word: all tokens of a word; token: each alone."""
 
 
 def salient(words: list[str]) -> list[str]:
@@ -67,6 +64,5 @@ class Salient(ScoredMasking):
     options: SalientOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Return 1 for names and numbers, 0 for others."""
         kinds = context.token_tags(salient, self.options.corpus)
         return torch.tensor([bool(kind) for kind in kinds], dtype=torch.float64)

@@ -43,7 +43,6 @@ class Selective(ScoredMasking):
     """
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        """Return the change of confidence without each token, from the cache where possible."""
         require(context.split.kind, "selective")
         train = context.texts
         if train.labels is None or train.labels.unique().numel() < 2:
@@ -87,7 +86,6 @@ class Selective(ScoredMasking):
         row: int,
         places: Tensor,
     ) -> Tensor:
-        """Return how much the confidence in the predicted class changes without some tokens."""
         masks = torch.cat([torch.tensor([-1]), places])[:, None] == torch.arange(
             int(texts.lengths[row])
         )

@@ -73,7 +73,6 @@ class SentenceOrder(AuxiliaryTask):
         self.head = context.add_head("order", lambda: classification_head(context.encoder, 2))
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean cross-entropy over the pairs of passages."""
         logits = encoder.apply_head(self.head, encoder.features(batch))
         return nn.functional.cross_entropy(logits, labels_of(batch, logits))
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from auxlearn.core.registry import register_task
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
@@ -15,10 +15,10 @@ from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
-class SimCSEOptions(Settings):
-    temperature: float = Field(
-        0.05, gt=0, description="Divides the cosine similarities; 0.05 in the paper."
-    )
+class SimCSEOptions(Described):
+    temperature: float = Field(0.05, gt=0)
+    """Divides the cosine similarities; 0.05 in the paper."""
+
     corpus: str | None = CORPUS
 
 
@@ -39,7 +39,6 @@ class SimCSE(AuxiliaryTask):
     options: SimCSEOptions
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Set the texts (the train split or ``corpus``) and add the dense layer."""
         self.texts = context.texts_of(self.options.corpus)
         size = context.encoder.hidden_size
         self.head = context.add_head(
@@ -47,7 +46,6 @@ class SimCSE(AuxiliaryTask):
         )
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean cross-entropy over the texts of the batch."""
         first, second = (encoder.apply_head(self.head, encoder.features(batch)) for _ in range(2))
         similarities = nn.functional.cosine_similarity(first[:, None], second[None], dim=-1)
         own = upload(torch.arange(len(first)), first.device)

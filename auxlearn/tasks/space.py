@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Annotated, NamedTuple
+from itertools import groupby, product
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_task
-from auxlearn.core.validation import OneOrMany, Settings
+from auxlearn.core.validation import Described, OneOrMany
 from auxlearn.data.batches import Batch, BatchStream, UniformStream, collate, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.device import upcast, upload
@@ -23,16 +23,6 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import head_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import CORRUPTIONS, choose, corrupt, ordinary_ids, uniform
-from auxlearn.objectives.space import (
-    TASK_TEXT,
-    Output,
-    Representation,
-    Transform,
-    attends_in_order,
-    combinations,
-    reading_order,
-    with_slots,
-)
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 
 #: What becomes of the chosen tokens, as a kind of corruption.
@@ -42,35 +32,152 @@ CORRUPTION_OF = {"none": "keep", "mask": "mask", "replace": "random", "bert": "b
 #: Rudzicz 2020).
 SCALE = 10.0
 
+Transform = Literal["none", "mask", "replace", "bert"]
+Representation = Literal["bidirectional", "left_to_right", "right_to_left", "random"]
+Output = Literal["denoise", "label", "tf", "tf_idf", "capital"]
 
-class SpaceOptions(Settings):
-    per_step: int = Field(
-        3, ge=1, description="Objectives that are sampled in each step; 3 and 6 in the paper."
+#: The data that have labels.
+TASK_TEXT = "task"
+
+
+class Combination(NamedTuple):
+    """One objective of the space."""
+
+    data: str  # texts that it is computed on
+    transform: Transform  # what becomes of the chosen tokens
+    representation: Representation  # which tokens each token attends to
+    output: Output  # what is predicted
+
+
+def combinations(
+    data: Sequence[str],
+    transforms: Sequence[Transform],
+    representations: Sequence[Representation],
+    outputs: Sequence[Output],
+) -> list[Combination]:
+    """Return the legal combinations, each once.
+
+    Labels are known of the task's own texts alone, and are not predicted in one direction, as in
+    the authors' code (``get_illegal_sets`` of ``searchspace_options.py``).
+
+    >>> orders = ("bidirectional", "left_to_right", "right_to_left", "random")
+    >>> len(combinations(["task"], ["none", "mask", "bert"], orders, ["denoise", "label"]))
+    18
+    """
+    every = map(Combination._make, product(data, transforms, representations, outputs))
+    return [
+        one
+        for one in dict.fromkeys(every)
+        if one.output != "label"
+        or (one.data == TASK_TEXT and one.representation in ("bidirectional", "random"))
+    ]
+
+
+def reading_order(
+    representation: Representation, batch: Batch, generator: torch.Generator
+) -> Tensor | None:
+    """Return when each token is read, ``(batch, length)``, float64; ``None`` if all attend to all.
+
+    A token attends to itself and to those that are read before it. In random order (the
+    permutations of XLNet, Yang et al. 2019, https://arxiv.org/abs/1906.08237, eq. 3) special tokens
+    come first, together, and the first token of a text, which stands for the text, last: it attends
+    to all others, and none attends to it. One number is drawn for each token but padding.
+    """
+    if representation == "bidirectional":
+        return None
+    places = torch.arange(batch.input_ids.shape[1], dtype=torch.float64).expand(
+        batch.input_ids.shape
     )
-    corpus: Annotated[tuple[str, ...], OneOrMany] = Field(
-        (),
-        description="Files of unlabelled texts, each a further value of the axis data beside the "
-        "labelled texts.",
+    if representation == "left_to_right":
+        return places
+    if representation == "right_to_left":
+        return -places
+    inside = batch.attention_mask.bool()
+    order = torch.zeros(inside.shape, dtype=torch.float64)
+    order[inside] = torch.rand(int(inside.sum()), generator=generator, dtype=torch.float64)
+    order[batch.words < 0] = -1
+    order[:, 0] = 2
+    return order
+
+
+def attends_in_order(order: Tensor, batch: Batch) -> Tensor:
+    """Return what each token attends to, ``(batch, length, length)``; padding, to itself too."""
+    inside = batch.attention_mask.bool()[:, None]
+    own = torch.eye(order.shape[1], dtype=torch.bool)
+    return (order[:, None] <= order[:, :, None]) & inside | own
+
+
+class Slots(NamedTuple):
+    """Texts with a slot behind them for each token that is to be predicted."""
+
+    batch: Batch  # token ids, attention mask and segments of texts and slots
+    attends: Tensor  # which tokens and slots each attends to, (batch, length + slots, ...), bool
+    positions: Tensor  # position of each in its text, (batch, length + slots)
+    predicted: Tensor  # slots of ``chosen``, in its row-major order, ``(batch, length + slots)``
+
+
+def with_slots(batch: Batch, order: Tensor, chosen: Tensor, mask_id: int) -> Slots:
+    """Give each chosen token a slot that predicts it from the tokens that are read before it.
+
+    A token that stays in the text must not be seen where it is predicted. XLNet computes a second
+    stream of states for this (section 2.3); here it is a mask token behind the text, with the
+    position of the token, to which nothing else attends.
+    """
+    length, counts = chosen.shape[1], chosen.sum(1)
+    width = int(counts.max()) if len(counts) else 0
+    places = chosen.long().argsort(dim=1, descending=True, stable=True)[:, :width]
+    filled = torch.arange(width) < counts[:, None]
+    slots = torch.full_like(places, mask_id)
+    inside = batch.attention_mask.bool()[:, None]
+    before = (order[:, None] < order.gather(1, places)[:, :, None]) & inside
+    own = torch.eye(width, dtype=torch.bool).expand(len(places), -1, -1)
+    unseen = torch.zeros(len(places), length, width, dtype=torch.bool)
+    types = batch.token_type_ids
+    return Slots(
+        replace(
+            batch,
+            input_ids=torch.cat([batch.input_ids, slots], 1),
+            attention_mask=torch.cat([batch.attention_mask, filled.long()], 1),
+            token_type_ids=None
+            if types is None
+            else torch.cat([types, types.gather(1, places)], 1),
+        ),
+        torch.cat(
+            [torch.cat([attends_in_order(order, batch), unseen], 2), torch.cat([before, own], 2)], 1
+        ),
+        torch.cat([torch.arange(length).expand(len(places), -1), places], 1),
+        torch.cat([torch.zeros_like(chosen), filled], 1),
     )
-    transform: Annotated[tuple[Transform, ...], OneOrMany] = Field(
-        ("none", "mask", "replace", "bert"),
-        description="What becomes of the chosen tokens: none: they stay; mask: mask token; "
-        "replace: random token; bert: 80% mask token, 10% random token, 10% unchanged.",
+
+
+class SpaceOptions(Described):
+    per_step: int = Field(3, ge=1)
+    """Objectives that are sampled in each step; 3 and 6 in the paper."""
+
+    corpus: Annotated[tuple[str, ...], OneOrMany] = ()
+    """Files of unlabelled texts, each a further value of the axis data beside the labelled
+    texts."""
+
+    transform: Annotated[tuple[Transform, ...], OneOrMany] = ("none", "mask", "replace", "bert")
+    """What becomes of the chosen tokens: none: they stay; mask: mask token; replace: random token;
+    bert: 80% mask token, 10% random token, 10% unchanged."""
+
+    representation: Annotated[tuple[Representation, ...], OneOrMany] = (
+        "bidirectional",
+        "left_to_right",
+        "right_to_left",
+        "random",
     )
-    representation: Annotated[tuple[Representation, ...], OneOrMany] = Field(
-        ("bidirectional", "left_to_right", "right_to_left", "random"),
-        description="Tokens that each token attends to: all; those on its left or on its right; "
-        "those before it in an order drawn for each text.",
-    )
-    output: Annotated[tuple[Output, ...], OneOrMany] = Field(
-        ("denoise", "label"),
-        description="What is predicted: denoise: the chosen tokens; label: the label of the text; "
-        "tf, tf_idf: how frequent the chosen tokens are in their text, how characteristic of it; "
-        "capital: whether their words begin with a capital.",
-    )
-    probability: float = Field(
-        0.15, gt=0, le=1, description="Probability of each token to be chosen."
-    )
+    """Tokens that each token attends to: all; those on its left or on its right; those before it in
+    an order drawn for each text."""
+
+    output: Annotated[tuple[Output, ...], OneOrMany] = ("denoise", "label")
+    """What is predicted: denoise: the chosen tokens; label: the label of the text; tf, tf_idf: how
+    frequent the chosen tokens are in their text, how characteristic of it; capital: whether their
+    words begin with a capital."""
+
+    probability: float = Field(0.15, gt=0, le=1)
+    """Probability of each token to be chosen."""
 
 
 class _Input(NamedTuple):
@@ -124,7 +231,6 @@ class Space(AuxiliaryTask):
         self.members = tuple(one._asdict() for one in self.combinations)
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Set the texts of all data, add the heads, and count what the outputs need."""
         options, encoder = self.options, context.encoder
         if context.windowing.in_windows:
             raise ConfigError(
@@ -171,7 +277,6 @@ class Space(AuxiliaryTask):
         }
 
     def sampled(self, step: int) -> tuple[int, ...]:
-        """Return the numbers of the objectives of a step, in order."""
         generator = rng.generator(self.seed, self.name_in_run, "objectives", step)
         order = torch.randperm(len(self.members), generator=generator)
         return tuple(sorted(order[: self.options.per_step].tolist()))
@@ -181,15 +286,12 @@ class Space(AuxiliaryTask):
         return sorted({self.data.index(self.combinations[k].data) for k in self.sampled(step)})
 
     def stream(self, batch_size: int, seed: int, name: str) -> BatchStream:
-        """Return the batches: as many texts of each of the data that a step needs."""
         return _Stream(self, batch_size, seed, name)
 
     def begin_step(self, step: int, total: int) -> None:
-        """Note the step, whose objectives are computed."""
         self.now = step
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> TaskResult:
-        """Return the loss of each sampled objective, and their mean."""
         chosen = [(number, self.combinations[number]) for number in self.sampled(self.now)]
         share = len(self.data_of(self.now)) / len(batch)
         ends = torch.tensor(self.sizes).cumsum(0)
@@ -302,5 +404,4 @@ def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
 
 
 def _capitals(words: list[str]) -> list[str]:
-    """Say which words of a text begin with a capital."""
     return ["capital" if word[:1].isupper() else "" for word in words]

@@ -16,7 +16,7 @@ from torch import Tensor
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.registry import register_task
 from auxlearn.core.settings import FurtherSet
-from auxlearn.core.validation import OneOrMany, Settings
+from auxlearn.core.validation import Described, OneOrMany
 from auxlearn.data.batches import Batch, MixedStream, collate, sampling_probabilities
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
@@ -35,21 +35,17 @@ from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 
 
-class SupervisedOptions(Settings):
-    datasets: Annotated[tuple[FurtherSet, ...], OneOrMany] = Field(
-        (),
-        description="Data sets to train on: folder, card, hub id, or a mapping with dataset, name, "
-        "text_column, text_pair_column and label_column.",
-    )
-    smoothing: float = Field(
-        1.0,
-        ge=0,
-        description="Sets are sampled in proportion to size ** smoothing: 1 by size, 0 equally "
-        "often, 1/T with temperature T.",
-    )
-    batch_size: int | None = Field(
-        None, ge=1, description="Examples per batch; by default those of the primary task."
-    )
+class SupervisedOptions(Described):
+    datasets: Annotated[tuple[FurtherSet, ...], OneOrMany] = ()
+    """Data sets to train on: folder, card, hub id, or a mapping with dataset, name, text_column,
+    text_pair_column and label_column."""
+
+    smoothing: float = Field(1.0, ge=0)
+    """Sets are sampled in proportion to size ** smoothing: 1 by size, 0 equally often, 1/T with
+    temperature T."""
+
+    batch_size: int | None = Field(None, ge=1)
+    """Examples per batch; by default those of the primary task."""
 
     @field_validator("datasets")
     @classmethod
@@ -72,7 +68,6 @@ class _LabelledSet:
 
     @property
     def kind(self) -> Kind:
-        """Kind of its labels."""
         return self.dataset.kind
 
 
@@ -111,7 +106,6 @@ class Supervised(AuxiliaryTask):
         }
 
     def prepare(self, context: ObjectiveContext) -> None:
-        """Load and tokenise the data sets, and add a head for each."""
         self.batch_size = self.options.batch_size
         made = [
             _labelled_set(context, name, dataset) for name, dataset in self.load(context).items()
@@ -128,19 +122,16 @@ class Supervised(AuxiliaryTask):
         self.starts = self.stream(1, context.seed, context.name).starts
 
     def stream(self, batch_size: int, seed: int, name: str) -> MixedStream:
-        """Return the batches, each from one of the data sets."""
         sizes = [len(one.train) for one in self.sets]
         probabilities = sampling_probabilities(sizes, self.options.smoothing)
         return MixedStream(self.texts, sizes, probabilities, batch_size, seed, name)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        """Return the mean loss of a batch from one data set."""
         one, labelled = self._labelled(batch)
         logits = apply_head_of(encoder, one.kind, one.head, batch)
         return one.kind.loss(logits, labels_of(labelled, logits))
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        """Return the number of examples, or of words that have tags."""
         one, labelled = self._labelled(batch)
         assert labelled.targets is not None
         return one.kind.items(labelled.targets)
@@ -152,7 +143,6 @@ class Supervised(AuxiliaryTask):
         return one, collate(one.train, batch.indices - self.starts[number])
 
     def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
-        """Return the metrics on the dev split of each data set."""
         metrics = {}
         for one in self.sets:
             prefix = f"{one.name}/" if len(self.sets) > 1 else ""
@@ -169,7 +159,6 @@ def head_name(name: str, label_names: Sequence[str]) -> str:
 
 
 def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) -> _LabelledSet:
-    """Tokenise a data set and add its head."""
     for split in ("train", "dev"):
         if dataset.split(split).labels is None:
             raise DataError(f"data set '{name}' of '{context.name}' has no labels in {split}")

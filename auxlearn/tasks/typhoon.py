@@ -14,9 +14,8 @@ from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
 
 class TyphoonOptions(ScoredMaskingOptions):
-    decay: float = Field(
-        0.9, ge=0, lt=1, description="Share of the past in the moving average of a step."
-    )
+    decay: float = Field(0.9, ge=0, lt=1)
+    """Share of the past in the moving average of a step."""
 
 
 @register_task("typhoon")
@@ -48,7 +47,6 @@ class Typhoon(ScoredMasking):
         return torch.ones(len(self.texts.input_ids), dtype=torch.float64)
 
     def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
-        """Average the norms of a batch by token type into the scores."""
         ids, norms = token_ids.flatten(), gradients.flatten(0, -2).double().norm(dim=-1)
         ids, norms = ids[norms > 0], norms[norms > 0]  # padding has no gradient
         if not len(norms):
@@ -62,16 +60,13 @@ class Typhoon(ScoredMasking):
         self.seen |= here
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
-        """Return the mask probabilities by the scores so far."""
         mean = self.average[self.seen].mean() if self.seen.any() else 1.0
         scores = torch.where(self.seen, self.average, mean)[batch.input_ids]
         found = rescale_to_mean(scores, batch.maskable, self.options.probability)
         return self.arranged(found, batch)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the scores."""
         return {"average": self.average, "seen": self.seen}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore the scores."""
         self.average, self.seen = state["average"].clone(), state["seen"].clone()

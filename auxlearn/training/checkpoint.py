@@ -1,14 +1,8 @@
 """Checkpoints for resuming a run.
 
-A checkpoint is a folder of its own, complete before ``latest.json`` points to it; a kill at any
-moment therefore leaves the previous checkpoint intact. It holds no generator states: batches,
-dropout masks and corruption follow from the seed and the step. On the CPU a resumed run ends with
-the same digits as an uninterrupted one; on a GPU it sees the same batches and random numbers, but
-rounds differently (:mod:`auxlearn.core.rng`).
-
-``latest.json`` describes every file that the run is resumed from (:mod:`auxlearn.core.files`):
-the tensors, the best weights so far, and the logs of the run as long as they were. All of them are
-verified before any is used.
+A checkpoint is a folder of its own, complete before ``latest.json`` points to it and describes all
+files to resume from: tensors, best weights, and the logs as long as they were. It needs no states
+of generators, as all random numbers follow from the seed and the step.
 """
 
 from __future__ import annotations
@@ -16,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -91,12 +86,9 @@ class CheckpointFolder:
     def _unused_folder(self, step: int) -> Path:
         """Return a folder for a checkpoint; the latest one, which may be of this step, is kept."""
         folder = self.path / f"step-{step:08d}"
-        try:
-            latest = read_checked_json(self._pointer)["folder"] if self.any else ""
-        except (OSError, ValueError, KeyError):
-            latest = ""
-        if folder.name == latest:
-            folder = folder.with_name(f"{folder.name}-again")
+        with suppress(OSError, ValueError, KeyError):  # damaged, or none yet
+            if read_checked_json(self._pointer)["folder"] == folder.name:
+                folder = folder.with_name(f"{folder.name}-again")
         shutil.rmtree(folder, ignore_errors=True)  # left by a kill
         return folder
 
@@ -111,11 +103,9 @@ class CheckpointFolder:
 
     def micro_batches(self) -> int:
         """Return how many micro-batches the steps so far had; 0 if that is not known."""
-        try:
-            state = read_checked_json(self._pointer)["state"] if self.any else {}
-            return int(state.get("micro_batches", 0))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return 0  # the checkpoint is damaged, which is said when it is loaded
+        with suppress(OSError, ValueError, KeyError, TypeError):  # damage is said by load
+            return int(read_checked_json(self._pointer)["state"]["micro_batches"])
+        return 0
 
     def load(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
         """Return the latest checkpoint, if any, and cut the logs of the run to what they were."""
@@ -162,7 +152,6 @@ class CheckpointFolder:
         )
 
     def best_path(self, step: int) -> Path:
-        """Return the path of the encoder's weights at the best evaluation."""
         return self.path / f"best-{step:08d}.safetensors"
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
@@ -170,7 +159,6 @@ class CheckpointFolder:
         self._best = write_tensors(self.best_path(step), tensors)
 
     def load_best(self, step: int) -> dict[str, Tensor]:
-        """Return the weights of the best evaluation."""
         path = self.best_path(step)
         try:
             verify_file(path, self._best or {})
@@ -197,15 +185,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Description:
 
 def check_tensors(what: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     """Refuse tensors of a checkpoint whose names, shapes or dtypes do not fit."""
-    differing = [
-        name
-        for name in sorted({*own, *found})
-        if name not in own
-        or name not in found
-        or own[name].shape != found[name].shape
-        or own[name].dtype != found[name].dtype
-    ]
-    if differing:
+    kept, given = ({k: (t.shape, t.dtype) for k, t in some.items()} for some in (own, found))
+    if differing := sorted({name for name, _ in kept.items() ^ given.items()}):
         more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise _misfit(what, differing[0] + more)
 

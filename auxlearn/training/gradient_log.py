@@ -57,7 +57,6 @@ def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> di
 
 
 def copy_gradient(gradient: Gradient) -> Gradient:
-    """Return a gradient that shares no memory with the given one."""
     return [None if grad is None else grad.clone() for grad in gradient]
 
 

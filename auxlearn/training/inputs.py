@@ -1,11 +1,8 @@
 """The inputs of a run: digests of the data, encoder and code that its results depend on.
 
-A run records its inputs in ``inputs.json`` of its folder when it begins, and the files and data
-sets that its objectives read when they read them. They are compared when the run is resumed and
-when the results of a finished run are requested again: results are never returned for data, weights
-or code other than those that produced them. Comparing reads the data; it tokenises nothing and
-loads no model. Each input has a digest, commit or version of each of its components, such as the
-splits of a data set:
+``inputs.json`` of a run's folder is compared when the run is resumed, and when its results are
+requested again: they are never returned for other data, weights or code than produced them. Each
+input has a digest, commit or version of each of its components:
 
 ==============================  ==============================================================
 ``data set``                    each split, by its examples as they were read
@@ -25,6 +22,7 @@ splits of a data set:
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +84,6 @@ def _earlier(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save_inputs(folder: Path, inputs: RunInputs) -> None:
-    """Write ``inputs.json``."""
     write_checked_json(folder / FILE, {"inputs": inputs})
 
 
@@ -104,23 +101,25 @@ class Comparison:
         return f"{', '.join(self.changed)} {verb} changed"
 
 
-class _Absent(UserError):
-    """An input is not there to compare."""
-
-
-def compare(recorded: RunInputs, now: Callable[[str, Content], Content]) -> Comparison:
+def compare(
+    recorded: RunInputs,
+    now: Callable[[str, Content], Content],
+    exists: Callable[[str], bool] = lambda name: True,
+) -> Comparison:
     """Compare recorded inputs with what ``now`` returns for each, given its name and its content.
 
-    What can no longer be read has changed, unless it is :class:`_Absent`.
+    What ``exists`` and can no longer be read has changed; what does not is missing.
     """
     changed, missing = [], []
     for name, before in recorded.items():
         try:
             present = now(name, before)
-        except _Absent as error:
-            missing.append(f"the {name} is not there to compare: {_one_line(error)}")
         except UserError as error:
-            changed.append(f"the {name} ({_one_line(error)})")
+            reason = " ".join(str(error).split())
+            if exists(name):
+                changed.append(f"the {name} ({reason})")
+            else:
+                missing.append(f"the {name} is not there to compare: {reason}")
         else:
             both = {*before, *present}
             if differing := sorted(one for one in both if before.get(one) != present.get(one)):
@@ -142,18 +141,12 @@ class InputReader:
         self._datasets: dict[str, tuple[str, tuple[str, ...], Kind, bool]] = {}
 
     def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
-        """Compare the recorded inputs of a run with those that exist now."""
         code = code_content(config)
-
-        def now(name: str, before: Content) -> Content:
-            try:
-                return self._content(name, config, before, code)
-            except UserError as error:
-                if self._exists(name, config):  # but can no longer be read
-                    raise
-                raise _Absent(str(error)) from None
-
-        return compare(recorded, now)
+        return compare(
+            recorded,
+            lambda name, before: self._content(name, config, before, code),
+            lambda name: self._exists(name, config),
+        )
 
     def read(self, config: RunConfig) -> None:
         """Read what a run is to be trained on; what cannot be read, and settings that do not fit
@@ -163,7 +156,7 @@ class InputReader:
         check_data_settings(config, *self._datasets[_dataset_key(config)])
         for source in config.ood:
             self._ood(config, source.name)
-        self._content("encoder", config, {}, {})
+        self._encoder(config)
         layers = int(config.freeze) if config.freeze.isdecimal() else 0
         asked = config.initial_encoder, config.max_length, layers
 
@@ -180,7 +173,7 @@ class InputReader:
         if name == "data set":
             return self._dataset(config)
         if name == "encoder":
-            return self._once(f"encoder {config.initial_encoder}", lambda: initial_content(config))
+            return self._encoder(config)
         if name == "validation file":
             return {path: _file_digest(Path(path)) for path in before}
         if name.startswith(_OOD):
@@ -198,7 +191,7 @@ class InputReader:
             paths[name] = _source(name)
         if name.startswith(_OOD) and _dataset_key(config) in self._datasets:
             paths[name] = _ood_source(config, name.removeprefix(_OOD)).dataset
-        return name in paths and expand(paths[name]).exists()
+        return name in paths and os.path.exists(os.path.expanduser(paths[name]))
 
     def _once(self, key: str, read: Callable[[], Content]) -> Content:
         if key not in self._contents:
@@ -210,6 +203,9 @@ class InputReader:
         if isinstance(content, UserError):
             raise content
         return content
+
+    def _encoder(self, config: RunConfig) -> Content:
+        return self._once(f"encoder {config.initial_encoder}", lambda: initial_content(config))
 
     def _dataset(self, config: RunConfig) -> Content:
         key = _dataset_key(config)
@@ -229,8 +225,7 @@ class InputReader:
 
     def _loaded(self, source: str, config: RunConfig) -> Content:
         spec, names = json.loads(source)
-        columns = _columns_of(names or {})
-        cache = _cache_folder(config)
+        columns, cache = _columns_of(names or {}), _cache_folder(config)
         return self._once(
             f"data set of an objective {source}",
             lambda: dataset_content(load_dataset(spec, columns=columns, cache_dir=cache)),
@@ -275,7 +270,6 @@ class InputRecord(InputTracker):
         self._add(f"{_FILE}{path} that {objective} reads", {"content": digest})
 
     def dataset(self, objective: str, source: str, columns: Columns, dataset: TextDataset) -> None:
-        """Record a data set that an objective has loaded."""
         key = json.dumps([source, columns.model_dump(exclude_defaults=True) or None])
         self._add(f"{_FURTHER}{key} that {objective} reads", dataset_content(dataset))
 
@@ -324,7 +318,6 @@ def code_content(config: RunConfig) -> dict[str, Content]:
 
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
-    """Compare the inputs of a finished run with those that exist now."""
     recorded = load_inputs(folder)
     if recorded is None:
         return (f"{folder} holds no {FILE}: whether its data have changed cannot be said",)
@@ -375,7 +368,3 @@ def _file_digest(path: Path) -> str:
         raise DataError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -116,7 +116,6 @@ class Loop(ABC):
         return TypeAdapter(TrainingState).validate_python(state), tensors
 
     def save(self) -> None:
-        """Write a checkpoint."""
         self.state.seconds = time.perf_counter() - self._started
         self.checkpoints.save(self.state, {"encoder": self.encoder.tensors(), **self.tensors()})
 
@@ -170,7 +169,6 @@ class TrainingLoop(Loop):
 
     @property
     def ended_by(self) -> EndedBy:
-        """Why the present phase ended, or would end now."""
         return "patience" if self.stopped_early else "epochs"
 
     @property
@@ -192,7 +190,6 @@ class TrainingLoop(Loop):
         return self.state
 
     def run_step(self) -> None:
-        """Make one optimizer step."""
         self.training_step.begin(self.state.step)
         if self.in_primary_only_phase:
             self.training_step.backward((1.0,))
@@ -207,7 +204,6 @@ class TrainingLoop(Loop):
         self._latest.append((self.state.step, measured | self.training_step.gradient_metrics))
 
     def after_step(self) -> None:
-        """Log every few steps; evaluate and save at the end of an interval."""
         step = self.state.step
         if step % LOG_EVERY == 0:
             self._log()
@@ -216,7 +212,6 @@ class TrainingLoop(Loop):
             self.save()
 
     def restore(self, tensors: Mapping[str, dict[str, Tensor]]) -> None:
-        """Restore optimizer, weighting and objectives, and delete what was logged later."""
         self._latest, self._read = [], list(self.state.pending_metrics)
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
@@ -238,7 +233,6 @@ class TrainingLoop(Loop):
             super().save()
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the state of optimizer, weighting and objectives."""
         optimizer = optimizer_tensors(self.training_step.optimizer)
         groups = {"optimizer": optimizer, "weighting": state_of(self.weighting)}
         return groups | {group: state_of(plugin) for group, plugin in self._stateful().items()}
@@ -290,7 +284,6 @@ class TrainingLoop(Loop):
         )
 
     def _drop_records_after(self, step: int) -> None:
-        """Delete what was logged after a checkpoint; the resumed run logs it again."""
         truncate_jsonl(self.folder.metrics_path, step)
         if self.training_step.perturbation_log is not None:
             self.training_step.perturbation_log.truncate(step)

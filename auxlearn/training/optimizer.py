@@ -52,7 +52,6 @@ def build_optimizer(
 
 
 def run_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
-    """Return the optimizer that a configuration describes."""
     return build_optimizer(
         encoder.parameters(),
         config.learning_rate or 0.0,
@@ -85,11 +84,9 @@ class LinearSchedule:
         return max(0.0, (self.total - step) / max(1, self.total - self._warmup_steps))
 
     def rates(self, step: int) -> list[float]:
-        """Return the learning rate of each parameter group at a step."""
         return [peak * self.factor(step) for peak in self._peaks]
 
     def apply(self, step: int) -> None:
-        """Set the learning rates of a step."""
         for group, rate in zip(self.optimizer.param_groups, self.rates(step), strict=True):
             group["lr"] = rate
 
@@ -106,5 +103,4 @@ class ConstantSchedule(LinearSchedule):
         super().__init__(optimizer, total=0, warmup_ratio=0.0)
 
     def factor(self, step: int) -> float:
-        """Return 1."""
         return 1.0

@@ -88,15 +88,15 @@ def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) ->
 
 def check_prepared(plugin: object, name: str) -> None:
     """Check that a task with batches of its own has texts after ``prepare``."""
-    if getattr(plugin, "batches", None) not in ("own", "primary"):
+    batches, texts, size = (getattr(plugin, n, None) for n in ("batches", "texts", "batch_size"))
+    if batches not in ("own", "primary"):
         raise PluginError(f"batches of {_title(plugin, name)} is neither 'own' nor 'primary'")
-    if getattr(plugin, "batches", None) == "own" and not hasattr(plugin, "texts"):
+    if batches == "own" and not hasattr(plugin, "texts"):
         raise PluginError(
             f"{_title(plugin, name)} has set no texts in prepare: call super().prepare(context), "
             "or set batches = 'primary'"
         )
     wrong = ""
-    texts, size = getattr(plugin, "texts", None), getattr(plugin, "batch_size", None)
     if texts is not None and not (isinstance(texts, TokenizedTexts) and len(texts)):
         wrong = "its texts are no TokenizedTexts with a text in them"
     elif size is not None and not (isinstance(size, int) and size > 0):
@@ -128,7 +128,6 @@ def check_weights(
 def check_frozen(
     plugin: object, name: str, parameters: Iterable[Tensor], method: str = "loss"
 ) -> None:
-    """Refuse an objective that has frozen what is trained."""
     if not all(parameter.requires_grad for parameter in parameters):
         raise PluginError(
             f"{method} of {_title(plugin, name)} has frozen trained parameters: use detach() in it"

@@ -67,8 +67,6 @@ from auxlearn.training.setup import prepare_task
 HELD_OUT = 0.05
 #: Seconds of training between two checkpoints; one is written at the end as well.
 CHECKPOINT_SECONDS = 60.0
-
-
 #: The record of a pretraining, of its settings and inputs and at the end its results. It has no
 #: times, so that equal pretrainings have equal folders.
 FILE = "pretraining.json"
@@ -110,20 +108,13 @@ class PretrainFolder:
         self._settings = dict(settings)
         self._inputs: RunInputs = {}
 
-    @property
-    def finished(self) -> bool:
-        """Whether the encoder has been written."""
-        record = self._read()
-        return record is not None and record.results is not None
-
     def check(self) -> None:
         """Check, before any work is done, that this pretraining can use the folder."""
         check_output_folder(self.path, "an encoder")
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
         check_contained(self.path)
-        record = self._read()
-        if record is not None:
+        if record := self._read():
             saved, given = record.settings, self._settings
             differing = [
                 one
@@ -143,9 +134,9 @@ class PretrainFolder:
         """Lock the folder within the block; create it where it is missing."""
         self.check()
         with locked_folder(self.path):
-            record = self._read()
-            begun = self.checkpoints.any or (record is not None and record.results is not None)
-            before = record.inputs if record is not None and begun else {}
+            record = self._read() or _Record({}, {})
+            begun = self.checkpoints.any or record.results
+            before = record.inputs if begun else {}
             found = compare(before, lambda name, _: inputs.get(name, {}))
             if found.changed:
                 raise RunError(
@@ -153,7 +144,7 @@ class PretrainFolder:
                     f"it began: choose another --output, or delete {self.path} to start again"
                 )
             self._inputs = inputs
-            if record is None or record.results is None:
+            if record.results is None:
                 self._write(_Record(self._settings, inputs))
             try:
                 yield
@@ -176,11 +167,11 @@ class PretrainFolder:
         self._write(_Record(self._settings, self._inputs, replace(results, seconds=0.0)))
         self.checkpoints.delete()
 
-    def results(self, reporter: Reporter) -> PretrainResults:
+    def results(self, reporter: Reporter) -> PretrainResults | None:
         """Return the results of a finished pretraining, whose files are verified."""
         record = self._read()
-        assert record is not None
-        assert record.results is not None
+        if record is None or record.results is None:
+            return None
         verify_export(self.path)
         self.checkpoints.delete()  # left by a kill just after the results
         reporter.message(f"{self.path} is finished; these are its results")
@@ -257,15 +248,11 @@ def pretrain(
     given = given.model_copy(update=names)
     folder = PretrainFolder(expand(output), given.model_dump(exclude={"device"}))
     folder.check()
-    if folder.finished:
-        return folder.results(reporter)
+    if finished := folder.results(reporter):
+        return finished
     seed, max_length, steps = given.seed, given.max_length, given.steps
-    config = RunConfig(
-        seed=seed,
-        device=given.device,
-        learning_rate=given.learning_rate,
-        max_length=max_length,
-    )
+    shared = given.model_dump(include={"seed", "device", "learning_rate", "max_length"})
+    config = RunConfig(**shared)
     compute = choose_compute(config)
     if texts is None:
         texts = _read_texts(dataset, corpus, given, cache)
@@ -283,8 +270,8 @@ def pretrain(
     train_texts = tokenization.tokenize_split(train, cache, reporter.progress)
     held_out_texts = tokenization.tokenize_split(held_out, cache)
     with folder.locked(inputs):
-        if folder.finished:  # another process has finished it in the meantime
-            return folder.results(reporter)
+        if finished := folder.results(reporter):  # by another process in the meantime
+            return finished
         choice = PluginChoice(name="random_mlm")
         context = ObjectiveContext(
             *(choice.name, loaded, train, train_texts),
@@ -329,7 +316,6 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
 
 
 def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: TensorCache) -> Split:
-    """Read the texts of a file or of the train split of a data set."""
     if corpus is not None:
         return read_corpus(user_path(corpus), given.text_column, exact=True)
     columns = Columns(
@@ -374,7 +360,6 @@ class _PretrainLoop(Loop):
         return self.before, time.perf_counter() - self._started
 
     def run_step(self) -> None:
-        """Make one optimizer step."""
         seed, step = self.config.seed, self.state.step
         generator = rng.generator(seed, "pretrain", "draws", step)
         dropout = rng.seeded(seed, "pretrain", "dropout", step, device=self.compute.device)
@@ -389,7 +374,6 @@ class _PretrainLoop(Loop):
         self.state.step += 1
 
     def after_step(self) -> None:
-        """Log every few steps, and save from time to time."""
         last = self.state.step == self.total_steps
         if self.state.step % LOG_EVERY == 0 or last:
             self._log()
@@ -398,7 +382,6 @@ class _PretrainLoop(Loop):
             self._saved = time.perf_counter()
 
     def _log(self) -> None:
-        """Report the mean loss since the last time."""
         mean, step = float(torch.stack(self._losses).mean()), self.state.step
         self._losses = []
         if not math.isfinite(mean):
@@ -418,7 +401,6 @@ class _PretrainLoop(Loop):
         }
 
     def restore(self, tensors: Mapping[str, dict[str, Tensor]]) -> None:
-        """Restore what :meth:`tensors` returned."""
         load_optimizer_tensors(self.schedule.optimizer, tensors["optimizer"])
         self.before = _Scores(*tensors["before"]["scores"].tolist())
         self._losses = list(tensors["before"]["losses"].to(self.compute.device))

@@ -200,7 +200,6 @@ class _Run(Materials):
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """The evaluator of dev, test and out-of-distribution sets."""
         return Evaluator(
             *(self.encoder, self.data.dataset, self.data.ood_sets, self.tokenize),
             *(self.compute, self.folder.predictions_path, self.processes),
@@ -228,7 +227,8 @@ class _Run(Materials):
         config = self.config
         self._warn_of_shared_dev()
         train_texts = self.tokenize(self.data.train)
-        self._describe_lengths(train_texts)
+        whole = whole_lengths(self.tokenization, self.data.train, train_texts, self.cache)
+        self.reporter.message(describe_lengths(whole, self.tokenization))
         train_texts = self.perturbed(train_texts)
         primary_loss = self.primary_loss(train_texts)
         auxiliaries = self.auxiliaries(train_texts)
@@ -237,7 +237,9 @@ class _Run(Materials):
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
         check_dropout([primary_loss, *(one.task for one in auxiliaries)], self.encoder)
-        self._compile_encoder()
+        if config.compile:
+            self.reporter.message("compiling the encoder")
+            compile_body(self.encoder, self.compute.autocast)
         primary = BatchStream(train_texts, config.batch_size, config.seed, "primary")
         steps = config.epochs * primary.steps_per_epoch
         optimizer = run_optimizer(config, self.encoder)
@@ -360,16 +362,6 @@ class _Run(Materials):
             self.config, self.encoder, train_texts, dev, self.compute
         ):
             self.reporter.message(line)
-
-    def _describe_lengths(self, texts: TokenizedTexts) -> None:
-        """Report how many of the training texts are cut off."""
-        whole = whole_lengths(self.tokenization, self.data.train, texts, self.cache)
-        self.reporter.message(describe_lengths(whole, self.tokenization))
-
-    def _compile_encoder(self) -> None:
-        if self.config.compile:
-            self.reporter.message("compiling the encoder")
-            compile_body(self.encoder, self.compute.autocast)
 
     @property
     def _surrogate(self) -> Surrogate:

@@ -102,7 +102,6 @@ def _data_of(config: RunConfig) -> str:
 def load_initial_encoder(
     config: RunConfig, label_names: Sequence[str], kind: Kind = CLASSIFICATION
 ) -> SharedEncoder:
-    """Load the encoder that training begins with."""
     encoder = load_encoder(
         config.initial_encoder, label_names, config.seed, config.attention_dropout, kind
     )
@@ -172,7 +171,6 @@ def load_heads(
 
 
 def _tensors(source: RunFolder, key: str) -> dict[str, Tensor] | None:
-    """Return the tensors of a head of a run; ``None`` if it has no such head."""
     path = source.heads_path / f"{key}.safetensors"
     try:
         return load_file(path) if path.is_file() else None
@@ -241,9 +239,7 @@ def describe_language_model(
     dev: TokenizedTexts,
     compute: Compute,
 ) -> str:
-    """Return a warning about a language-model head that knows no more than token frequencies: it
-    would be trained before it teaches the encoder anything. The texts are the same for every seed.
-    """
+    """Return a warning about a head that knows only token frequencies; texts depend on no seed."""
     order = torch.randperm(len(dev), generator=rng.generator(0, "language-model head", "texts"))
     found = score_masked(
         encoder,
@@ -339,7 +335,6 @@ class Materials:
 
     @property
     def tokenization(self) -> Tokenization:
-        """How texts become tokens."""
         return Tokenization(self.encoder.tokenizer, self.config.max_length, self.config.windowing)
 
     def tokenize(self, split: Split) -> TokenizedTexts:
@@ -347,7 +342,6 @@ class Materials:
         return self.tokenization.tokenize_split(split, self.cache, self.reporter.progress)
 
     def perturbed(self, texts: TokenizedTexts) -> TokenizedTexts:
-        """Return training texts, perturbed once by the pretrained encoder if configured."""
         config, encoder = self.config, self.encoder
         if config.perturbed_text == "none":
             return texts
@@ -358,7 +352,6 @@ class Materials:
         return concatenate(texts, found) if config.perturbed_text == "add" else found
 
     def context(self, name: str, split: Split, texts: TokenizedTexts) -> ObjectiveContext:
-        """Return what an objective of a name is prepared with."""
         return ObjectiveContext(
             name,
             self.encoder,
@@ -374,7 +367,6 @@ class Materials:
         )
 
     def primary_loss(self, texts: TokenizedTexts) -> PrimaryLoss:
-        """Return the prepared loss of the primary task."""
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
         if (kind := self.encoder.kind.name) not in cls.kinds:
@@ -395,7 +387,6 @@ class Materials:
         return loss
 
     def auxiliaries(self, texts: TokenizedTexts) -> list[Auxiliary]:
-        """Return the prepared auxiliary tasks with their batches."""
         config, found = self.config, []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
             task = prepare_task(choice, self.context(name, self.data.train, texts))

@@ -63,11 +63,9 @@ logger = logging.getLogger(__name__)
 class RunStep:
     """The :class:`~auxlearn.weighting.base.TrainingStep` that the weighting of a run receives.
 
-    Auxiliary objectives are computed before the primary one, because a task may change the examples
-    that the primary task is trained on. Only one autograd graph is alive at a time. The dropout
-    masks and the corruption of every objective come from random streams of its own. Several
-    processes divide the micro-batches among them; what they find is summed before anyone uses it,
-    so that all have the gradients and losses of one process that computes everything.
+    Auxiliary objectives come before the primary one, whose examples a task may change. Only one
+    autograd graph is alive at a time. Processes divide the micro-batches among them; what they find
+    is summed before anyone uses it, so that all have what one process alone would have.
     """
 
     encoder: SharedEncoder
@@ -127,7 +125,6 @@ class RunStep:
         self.members.begin(sampled)
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
-        """Add the weighted gradients to ``.grad``; with weight zero, compute the loss at most."""
         self._measure_apart()
         weight_of = dict(zip(self.names, [float(weight) for weight in weights], strict=True))
         if self.unusable is None and not all(map(math.isfinite, weight_of.values())):
@@ -147,13 +144,11 @@ class RunStep:
         self._finish_pass(without)
 
     def gradients(self) -> list[Gradient]:
-        """Return the unweighted gradient of each objective."""
         totals = self._summed_gradients()
         self._measure(totals)
         return totals
 
     def micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
-        """Yield the gradients of all objectives, one micro-batch after another."""
         totals = self._no_gradients(len(self.names))
         for found in self._every_micro_batch(apart):
             if self._measures:  # on copies: the caller may change what is yielded
@@ -202,9 +197,7 @@ class RunStep:
         return [[None] * len(self.parameters) for _ in range(count)]
 
     def _summed_gradients(self) -> list[Gradient]:
-        """Return the gradient of each objective, summed over micro-batches and processes: what is
-        complete is summed during the backward passes of the other objectives.
-        """
+        """Return each objective's sum; complete ones are summed while others are computed."""
         terms = self._own_terms()
         order = [*self.names[1:], self.names[0]]  # that of the terms
         counts = Counter(term.name for term in terms)
@@ -241,7 +234,6 @@ class RunStep:
         )
 
     def _measure(self, gradients: Sequence[Gradient]) -> None:
-        """Measure the gradients of this step if that is due."""
         if not self._measures:
             return
         assert self.gradient_log is not None
@@ -271,7 +263,6 @@ class RunStep:
             self.losses, self.perturbation_log = losses, log
 
     def current_losses(self) -> Tensor:
-        """Return the loss of each objective on this step's batches at the current parameters."""
         with self._unrecorded(), torch.no_grad():
             for _ in self._losses(self._own_terms()):
                 pass
@@ -279,22 +270,18 @@ class RunStep:
             return torch.stack([self.losses[name] for name in self.names])
 
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
-        """Return the mean gradient of the validation objective over batches, without dropout."""
         validation = self._require_validation()
         total, self.losses[VALIDATION] = self._gradient_of(validation, index, batches)
         return total
 
     @property
     def constant_validation_loss(self) -> float:
-        """Validation loss of the best constant prediction."""
         return self._require_validation().constant_loss
 
     def _gradient_of(
         self, validation: ValidationObjective, index: int = 0, batches: int = 1
     ) -> tuple[Gradient, Tensor]:
-        """Return the gradient of a validation objective, and its mean loss over batches; the
-        processes divide the examples of each among them.
-        """
+        """Return gradient and mean loss of a validation objective, over batches and processes."""
         total: Gradient = [None] * len(self.parameters)
         losses = []
         for part in range(batches):
@@ -308,9 +295,6 @@ class RunStep:
         return total, torch.stack(losses).sum()
 
     def functional_losses(self, model: nn.Module, lookahead: int) -> Tensor:
-        """Return each objective's loss on the batches of a later step, by a copy of the model; of
-        several processes each returns the part of its own micro-batches.
-        """
         if not lookahead:
             self._measure_apart()
         totals: dict[str, Tensor | float] = dict.fromkeys(self.names, 0.0)
@@ -323,9 +307,6 @@ class RunStep:
         return torch.stack([torch.as_tensor(total) for total in totals.values()])
 
     def functional_validation_loss(self, model: nn.Module, batches: int = 1) -> Tensor:
-        """Return the mean of the validation objective over batches, by a copy of the model; of
-        several processes each has a graph to its own examples alone.
-        """
         validation = self._require_validation()
         assert isinstance(model, SharedEncoder)
         losses = []
@@ -347,11 +328,9 @@ class RunStep:
         return 0.0 * list(model.parameters())[places[id(head)]].sum()
 
     def summed(self, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
-        """Return the sum of a gradient over the processes, with its graph."""
         return sum_with_graph(self.processes, gradient, like)
 
     def learning_rates(self, lookahead: int) -> list[float]:
-        """Return the learning rate of each parameter group at a later step."""
         return self.schedule.rates(self.number + lookahead)
 
     @contextmanager
@@ -367,7 +346,6 @@ class RunStep:
             yield
 
     def optimizer_step(self) -> None:
-        """Clip the gradients, step the optimizer, and clear the gradients."""
         for parameter in self.parameters:  # that of a sum has one element in many places
             if parameter.grad is not None and 0 in parameter.grad.stride():
                 parameter.grad = parameter.grad.contiguous()
@@ -378,7 +356,6 @@ class RunStep:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _clipping_groups(self) -> list[list[nn.Parameter]]:
-        """Return the groups of parameters whose gradient norms are clipped separately."""
         if not self.clip_head_separately:
             return [self.parameters]
         placed = list(zip(self.parameters, self.placements, strict=True))
@@ -398,10 +375,8 @@ class RunStep:
         lookahead: int = 0,
         apart: bool = False,
     ) -> Iterator[tuple[Term, Tensor]]:
-        """Yield the loss of each term, with its graph; ``apart``, those of a task's members one by
-        one.
-
-        Over all processes, the losses of an objective sum to its mean loss over the whole batch.
+        """Yield the loss of each term, or of each member of its task (``apart``), with its graph;
+        over all processes those of an objective sum to its mean loss over the whole batch.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:
@@ -444,9 +419,8 @@ class RunStep:
         return [term for term in terms if self.processes.owns(term.micro_batch)]
 
     def _terms(self, step: int, without: frozenset[str] = frozenset()) -> list[Term]:
-        """Return what a step computes, in order: by micro-batch, the primary task last. The last
-        batch of an epoch is smaller and may have fewer micro-batches than that of another
-        objective.
+        """Return what a step computes, by micro-batch, the primary task last. The last batch
+        of an epoch may have fewer micro-batches than that of another objective.
         """
         whole, count = self.primary.batch(step), self.gradient_accumulation_steps
         primary = split_batch(whole, count)

@@ -1,8 +1,7 @@
 """What processes that train together sum: gradients, rows of a batch, gradients at tokens.
 
-A sum of gradients is made in buckets, each of which is sent as soon as its gradients are known,
-while others are computed: the order of the buckets follows the parameters alone, so that all
-processes send the same ones in the same order, whatever each of them computes.
+A sum of gradients is made in buckets, each of which is sent as soon as its gradients are known. The
+order of the buckets follows the parameters alone, so that it is the same in all processes.
 """
 
 from __future__ import annotations
@@ -56,9 +55,7 @@ class GradientSum:
 
     @contextmanager
     def sending(self, loss: Tensor, parameters: Sequence[Tensor]) -> Iterator[None]:
-        """Send each bucket of ``.grad`` as soon as the backward pass of the last loss has reached
-        it.
-        """
+        """Send each bucket of ``.grad`` once the backward pass of the last loss has reached it."""
         place = {id(parameter): number for number, parameter in enumerate(parameters)}
         missing = {place[id(leaf)] for leaf in leaves(loss) if id(leaf) in place}
 
@@ -91,7 +88,6 @@ class GradientSum:
         self._sent.append((flat, self.processes.adding(flat)))
 
     def receive(self) -> Gradient:
-        """Return the sum, once it is known."""
         places, parts, present = [], [], []
         for members, (flat, wait) in zip(self._buckets, self._sent, strict=True):
             wait()
@@ -127,7 +123,6 @@ class ObjectiveSums:
         self._send_complete()
 
     def add(self, name: str, gradient: Sequence[Tensor | None]) -> None:
-        """Add a gradient of an objective."""
         add_gradient(self._totals[name], gradient)
         self._left[name] -= 1
         self._send_complete()
@@ -141,7 +136,6 @@ class ObjectiveSums:
                 self._sums[name].send(total)
 
     def receive(self, name: str) -> Gradient:
-        """Return the sum of an objective."""
         return self._sums[name].receive() if self._sums else self._totals[name]
 
 
@@ -163,7 +157,6 @@ def summed_grad(processes: Processes, parameters: Sequence[Tensor]) -> Iterator[
 
 
 def sum_gradient(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
-    """Return the sum of a gradient over all processes."""
     if processes.count == 1:
         return gradient
     total = GradientSum(processes, like)
@@ -172,9 +165,7 @@ def sum_gradient(processes: Processes, gradient: Gradient, like: Sequence[Tensor
 
 
 def join_rows(processes: Processes, rows: Tensor, shape: Sequence[int], first: int) -> Tensor:
-    """Return the rows of all processes, of a ``shape``; those of this one, from ``first`` on, keep
-    their graph. In further dimensions they may be smaller than the whole.
-    """
+    """Return the rows of all processes, of a ``shape``; those of this one keep their graph."""
     if processes.count == 1:
         return rows
     whole = rows.new_zeros(shape)
@@ -194,8 +185,6 @@ class Observed:
         self._found: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def watched(self, micro_batch: int) -> AbstractContextManager[None]:
-        """Return a context whose forward passes are watched."""
-
         def report(token_ids: Tensor, gradients: Tensor) -> None:
             self._found.setdefault(micro_batch, []).append((token_ids, gradients))
 

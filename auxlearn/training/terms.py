@@ -36,12 +36,10 @@ class Term:
 
     @property
     def name(self) -> str:
-        """Name of the objective."""
         return "primary" if self.auxiliary is None else self.auxiliary.name
 
     @property
     def shares_primary_batch(self) -> bool:
-        """Whether the objective is computed on the examples of the primary task."""
         return self.auxiliary is None or self.auxiliary.stream is None
 
 
@@ -58,9 +56,7 @@ def placements_of(
 
 
 def split_batch(batch: Batch, count: int) -> list[Batch]:
-    """Split a batch into at most ``count`` micro-batches of nearly equal numbers of examples, each
-    padded to the longest of its own texts.
-    """
+    """Split a batch into at most ``count`` micro-batches, each padded to its own longest text."""
     if count == 1:
         return [batch]
     texts = len(batch.indices)

@@ -84,11 +84,7 @@ def fit_head(
     labels: Tensor,
     loss_of: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
 ) -> nn.Module:
-    """Fit a head to features as META-TARTAN's released code does, and freeze it.
-
-    Up to ten steps of AdamW, fewer once the loss changes by less than 0.001 between two steps.
-    ``features`` is called in every step, and returns features without a graph.
-    """
+    """Fit a head as META-TARTAN's code does, to new ``features()`` in each step, and freeze it."""
     optimizer = torch.optim.AdamW(
         head.parameters(), lr=FIT_LEARNING_RATE, weight_decay=FIT_WEIGHT_DECAY, betas=FIT_BETAS
     )
@@ -221,15 +217,10 @@ class ValidationObjective:
         return rest[places % len(rest)]
 
     def _head_examples(self, step: int) -> Tensor:
-        """Return the numbers of the examples that the head of a step is fitted to."""
         return self._stream.indices(step)[: self._head_size]
 
     def _part(self, first: int, batches: int, part: int) -> Tensor:
-        """Return the numbers of the examples of a part of some batches.
-
-        Grouped by length they need less padding, and a mean of losses stays. Smooth macro-F1 and
-        the metrics of other kinds depend on the grouping.
-        """
+        """Return the examples of a part of some batches; grouped by length if the mean stays."""
         if self.kind is not CLASSIFICATION or self._balanced or batches == 1:
             return self._examples(first + part)
         drawn = torch.cat([self._examples(first + number) for number in range(batches)])
@@ -237,9 +228,8 @@ class ValidationObjective:
         return drawn[order].split(self.batch_size)[part]
 
     def _dev_head(self, encoder: SharedEncoder, step: int, new: bool) -> Callable[[Tensor], Tensor]:
-        """Return the head of a step, with a graph if it has a closed form.
-
-        The derivative through a fitted head would take the graphs of all steps of the fit.
+        """Return the head of a step, with a graph if it has a closed form: that of a fitted head
+        would take the graphs of all steps of the fit.
         """
         batch = self._batch(self._head_examples(step))
         assert batch.targets is not None
@@ -282,10 +272,7 @@ def balanced_sample(
     generator: torch.Generator,
     without: Tensor | None = None,
 ) -> Tensor:
-    """Draw examples with equal numbers per class, as far as the classes are large enough.
-
-    Which classes have one more, or one at all, is drawn. ``members``: the examples of each class.
-    """
+    """Draw examples evenly from the classes as far as they are large enough, the rest at random."""
     barred = set() if without is None else set(without.tolist())
     sizes = torch.tensor([len(numbers) for numbers in members])
     if without is not None:

@@ -87,12 +87,11 @@ class Factors:
 class AANGOptions(TartanOptions):
     """Options of AANG; the defaults are among those that its authors have tried."""
 
-    learning_rate: float = Field(
-        0.1, gt=0, description="Learning rate of the logits of primary and auxiliary tasks."
-    )
-    factor_learning_rate: float = Field(
-        1.0, gt=0, description="Learning rate of the logits of factors."
-    )
+    learning_rate: float = Field(0.1, gt=0)
+    """Learning rate of the logits of primary and auxiliary tasks."""
+
+    factor_learning_rate: float = Field(1.0, gt=0)
+    """Learning rate of the logits of factors."""
 
 
 @register_weighting("aang")
@@ -114,7 +113,6 @@ class AANG(Tartan):
         self.factor_logits: dict[str, Tensor] = {}
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step with the weights of the factors."""
         for name, members in step.members.factors.items():
             if name not in self._factors:
                 self._factors[name] = Factors(members)
@@ -124,7 +122,6 @@ class AANG(Tartan):
         super().step(step)
 
     def learn(self, step: TrainingStep) -> None:
-        """Make the optimizer step, and update the logits of tasks and of factors."""
         parts = step.members.parts(step.names)
         totals: list[Gradient] = []
         tasks, members = [], []
@@ -189,7 +186,6 @@ class AANG(Tartan):
         return super().state_dict() | factors | members
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
         self.factor_logits = under(_FACTORS, state)
         self._factors = {
             name: Factors(json.loads(bytes(members.tolist())))

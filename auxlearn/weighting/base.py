@@ -28,7 +28,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from auxlearn.core.settings import ValidationSource
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described, Settings
 from auxlearn.weighting.gradients import Gradient, Placement, gather_scalars, weighted_sum
 
 #: Classification head that the validation loss is computed with: the run's own ("own"); or one made
@@ -227,19 +227,15 @@ class TrainingStep(Protocol):
         """Return a context in which the model only uses kernels that have a second derivative."""
 
 
-class ValidationOptions(Settings):
+class ValidationOptions(Described):
     """Settings of every rule that learns from validation examples."""
 
-    split: str = Field(
-        "dev",
-        description="Examples that drive the weights: dev, train:SHARE to hold out a share of "
-        "train, or a file of labelled examples.",
-    )
-    batch_size: int | None = Field(
-        None,
-        ge=1,
-        description="Validation examples per optimizer step; by default the training batch size.",
-    )
+    split: str = "dev"
+    """Examples that drive the weights: dev, train:SHARE to hold out a share of train, or a file of
+    labelled examples."""
+
+    batch_size: int | None = Field(None, ge=1)
+    """Validation examples per optimizer step; by default the training batch size."""
 
     @field_validator("split")
     @classmethod

@@ -18,9 +18,7 @@ EPSILON = 1e-12
 
 
 def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
-    """Return the weights, with sum ``objectives``, by the mean losses of the window just completed
-    and of the one before.
-    """
+    """Return weights, with sum ``objectives``, by the mean losses of the last two windows."""
     # Of a loss that was zero, nothing is known of the rate: it counts as constant.
     rates = torch.where(before > 0, previous / before.clamp(min=EPSILON), 1)
     shares = (rates / temperature).softmax(0)
@@ -28,14 +26,11 @@ def dwa_weights(previous: Tensor, before: Tensor, temperature: float) -> Tensor:
 
 
 class DynamicWeightAverageOptions(LearnedOptions):
-    temperature: float = Field(
-        2.0, gt=0, description="Temperature T; the higher, the more equal the weights."
-    )
-    window: int = Field(
-        50,
-        ge=1,
-        description="Optimizer steps over which losses are averaged; in the paper, an epoch.",
-    )
+    temperature: float = Field(2.0, gt=0)
+    """Temperature T; the higher, the more equal the weights."""
+
+    window: int = Field(50, ge=1)
+    """Optimizer steps over which losses are averaged; in the paper, an epoch."""
 
 
 @register_weighting("dwa")
@@ -68,7 +63,6 @@ class DynamicWeightAverage(KeptWeights, LearnedWeighting):
         self._count = torch.zeros((), dtype=torch.int64)
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted losses; compute new weights at the end of a window."""
         self.mixture.step(step, self._weights)
         self._sums += losses_of(step)
         self._count += 1

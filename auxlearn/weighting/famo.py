@@ -37,10 +37,11 @@ def famo_logit_gradient(logits: Tensor, before: Tensor, after: Tensor) -> Tensor
 
 
 class FAMOOptions(LearnedOptions):
-    learning_rate: float = Field(0.025, gt=0, description="Learning rate of Adam on the logits.")
-    weight_decay: float = Field(
-        0.001, ge=0, description="Weight decay of the logits, towards equal weights (gamma)."
-    )
+    learning_rate: float = Field(0.025, gt=0)
+    """Learning rate of Adam on the logits."""
+
+    weight_decay: float = Field(0.001, ge=0)
+    """Weight decay of the logits, towards equal weights (gamma)."""
 
 
 @register_weighting("famo")

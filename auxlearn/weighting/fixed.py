@@ -28,11 +28,10 @@ def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
 
 
 class FixedOptions(MixOptions):
-    alpha: float | tuple[float, ...] = Field(
-        0.5,
-        description="Share of the auxiliary tasks, split equally among them; or a list with the "
-        "share of each, of which some may be 0.",
-    )
+    alpha: float | tuple[float, ...] = 0.5
+    """Share of the auxiliary tasks, split equally among them; or a list with the share of each, of
+    which some may be 0."""
+
     mix: Mix = Field("steps", description=MIX_DESCRIPTION)
 
     @field_validator("alpha")
@@ -79,5 +78,4 @@ class Equal(LossWeighting):
 
     @property
     def weights(self) -> Tensor:
-        """The same weight for each objective."""
         return equal_weights(len(self.objectives))

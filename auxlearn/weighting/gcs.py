@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.mixing import GramWeighting
 
@@ -24,12 +23,10 @@ def gcs_gates(gram: Tensor, version: Literal["weighted", "unweighted"]) -> Tenso
     return gates
 
 
-class GradientCosineOptions(Settings):
-    version: Literal["weighted", "unweighted"] = Field(
-        "weighted",
-        description="Multiply an auxiliary gradient by its cosine with the primary gradient "
-        "(weighted) or by 1 (unweighted); where the cosine is negative, by 0.",
-    )
+class GradientCosineOptions(Described):
+    version: Literal["weighted", "unweighted"] = "weighted"
+    """Multiply an auxiliary gradient by its cosine with the primary gradient (weighted) or by 1
+    (unweighted); where the cosine is negative, by 0."""
 
 
 @register_weighting("gcs")
@@ -55,5 +52,4 @@ class GradientCosine(GramWeighting):
     options: GradientCosineOptions
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """Return the gates."""
         return gcs_gates(gram, self.options.version)

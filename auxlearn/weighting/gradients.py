@@ -55,7 +55,6 @@ def restricted(
 
 
 def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    """Return a gradient with ``None`` for the parameters of the heads."""
     return restricted(gradient, placements, SHARED)
 
 
@@ -153,7 +152,6 @@ class GradientAverage:
         return sums | {"count": torch.tensor(self._count)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
         self._count = int(state.get("count", 0))
         self._sums = {
             int(number): total.clone() for number, total in state.items() if number != "count"

@@ -41,13 +41,12 @@ def renormalised(weights: Tensor) -> Tensor:
 
 
 class GradNormOptions(LearnedOptions):
-    alpha: float = Field(
-        1.5,
-        ge=0,
-        description="Exponent of the relative inverse training rates: the higher, the larger the "
-        "gradients of objectives whose loss decreases slowly; 0: equal norms.",
-    )
-    learning_rate: float = Field(0.025, gt=0, description="Learning rate of Adam on the weights.")
+    alpha: float = Field(1.5, ge=0)
+    """Exponent of the relative inverse training rates: the higher, the larger the gradients of
+    objectives whose loss decreases slowly; 0: equal norms."""
+
+    learning_rate: float = Field(0.025, gt=0)
+    """Learning rate of Adam on the weights."""
 
 
 @register_weighting("gradnorm")
@@ -91,7 +90,6 @@ class GradNorm(KeptWeights, LearnedWeighting):
             self._first.copy_(losses_of(step))
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted losses, and update the weights towards balanced norms."""
         gradients = step.gradients()
         shared = [shared_gradient(gradient, step.placements) for gradient in gradients]
         norms = [dot(gradient, gradient).sqrt() for gradient in shared]

@@ -46,22 +46,18 @@ def softmax_gradient(weights: Tensor, weight_gradient: Tensor) -> Tensor:
 class LearnedOptions(MixOptions):
     """Options of every rule with learned weights."""
 
-    initial: tuple[float, ...] | None = Field(
-        None, description="Initial weight of each objective, primary first; by default equal."
-    )
-    warmup_steps: int = Field(
-        0, ge=0, description="Optimizer steps before the first update of the weights."
-    )
-    learn_share: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="Share of the optimizer steps, counted from the first, in which the weights "
-        "are learned; afterwards they are held fixed.",
-    )
-    floor: float = Field(
-        0.0, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
-    )
+    initial: tuple[float, ...] | None = None
+    """Initial weight of each objective, primary first; by default equal."""
+
+    warmup_steps: int = Field(0, ge=0)
+    """Optimizer steps before the first update of the weights."""
+
+    learn_share: float = Field(1.0, gt=0, le=1)
+    """Share of the optimizer steps, counted from the first, in which the weights are learned;
+    afterwards they are held fixed."""
+
+    floor: float = Field(0.0, ge=0, lt=1)
+    """Smallest share of the sum of weights for the primary task."""
 
 
 class LearnedWeighting(LossWeighting):
@@ -149,13 +145,14 @@ class LearnedWeighting(LossWeighting):
 class LogitOptions(LearnedOptions):
     """Options of rules whose weights are the softmax of logits."""
 
-    every: int = Field(
-        1, ge=1, description="Optimizer steps from one update of the weights to the next."
-    )
-    learning_rate: float | None = Field(0.02, gt=0, description="Learning rate of the logits.")
-    optimizer: Literal["adam", "momentum", "sgd"] = Field(
-        "adam", description="Optimizer of the logits; momentum is SGD with momentum 0.9."
-    )
+    every: int = Field(1, ge=1)
+    """Optimizer steps from one update of the weights to the next."""
+
+    learning_rate: float | None = Field(0.02, gt=0)
+    """Learning rate of the logits."""
+
+    optimizer: Literal["adam", "momentum", "sgd"] = "adam"
+    """Optimizer of the logits; momentum is SGD with momentum 0.9."""
 
 
 class LogitWeighting(LearnedWeighting):

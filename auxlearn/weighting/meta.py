@@ -46,14 +46,9 @@ def account_of_steps(
     """Return the sentence of each auxiliary task of a rule that applies it once past a gate."""
     found = {}
     for task in tasks:
-        weights = [
-            (row["step"], row[Quantity.WEIGHT.key(task)])
-            for row in rows
-            if Quantity.WEIGHT.key(task) in row
-        ]
-        candidates = [
-            row[Quantity.CANDIDATE.key(task)] for row in rows if Quantity.CANDIDATE.key(task) in row
-        ]
+        weight_key, candidate_key = Quantity.WEIGHT.key(task), Quantity.CANDIDATE.key(task)
+        weights = [(row["step"], row[weight_key]) for row in rows if weight_key in row]
+        candidates = [row[candidate_key] for row in rows if candidate_key in row]
         applied = [(step, weight) for step, weight in weights if weight > 0]
         if not applied:
             highest = f"at most {max(candidates):.3f}" if candidates else "never learned"
@@ -140,7 +135,6 @@ class Meta(LogitWeighting):
 
     @property
     def branches(self) -> Branches | None:
-        """The comparison of whole runs, with ``horizon: run``."""
         options = self.options
         if options.horizon == "steps" or len(self.objectives) == 1:
             return None
@@ -153,7 +147,6 @@ class Meta(LogitWeighting):
 
     @property
     def dev_head(self) -> DevHead:
-        """Classification head of the validation loss, as option ``dev_head`` has it."""
         return self.options.dev_head
 
     def __init__(self, options: MetaOptions, objectives: Sequence[str]) -> None:
@@ -181,7 +174,6 @@ class Meta(LogitWeighting):
             )
 
     def default_weights(self) -> Tensor:
-        """Return the initial weights if option ``initial`` is not given."""
         return default_meta_weights(len(self.objectives))
 
     @property
@@ -198,7 +190,6 @@ class Meta(LogitWeighting):
         return [True, *(not gated or weight >= gate for weight in learned.tolist())]
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step, and update the logits if the schedule says so."""
         if self.options.mix != "steps" or len(self.objectives) == 1:
             super().step(step)
             return
@@ -239,19 +230,10 @@ class Meta(LogitWeighting):
         steps = [average.update(last) for average, last in averages]
         (loss,) = self._loss_average.update([step.losses[VALIDATION]])
         assert loss is not None
-        found = gather_scalars(
-            [
-                loss,
-                squared_norm(validation),
-                *(squared_norm(u) for u in steps),
-                *(dot(u, validation) for u in steps),
-                *squares,
-            ]
-        )
-        count = len(steps)
-        loss, square, step_squares, products, gradient_squares = found.split(
-            [1, 1, count, count, count]
-        )
+        own, along = [squared_norm(u) for u in steps], [dot(u, validation) for u in steps]
+        found = gather_scalars([loss, squared_norm(validation), *own, *along, *squares])
+        sizes = [1, 1, len(own), len(along), len(squares)]
+        loss, square, step_squares, products, gradient_squares = found.split(sizes)
         charged = self._charged(products)
         gate = self.options.gate
         if not gate or float(loss) < step.constant_validation_loss:
@@ -281,12 +263,10 @@ class Meta(LogitWeighting):
             average.load_state_dict({})
 
     def _validation_gradient(self, step: TrainingStep) -> Gradient:
-        """Return the moving average of the validation gradients up to this step's."""
         return self._average.update(step.validation_gradient(batches=self.options.batches))
 
     @property
     def validation_batches(self) -> int:
-        """Number of validation batches of a step, as option ``batches`` has it."""
         return self.options.batches
 
     def validation_batch_size(self, batch_size: int) -> int:
@@ -298,11 +278,9 @@ class Meta(LogitWeighting):
 
     @property
     def differentiates_twice(self) -> bool:
-        """Whether several optimizer steps are unrolled."""
         return self.options.unroll > 1
 
     def learn(self, step: TrainingStep) -> None:
-        """Make one optimizer step with mixed gradients, and update the weights."""
         self._set_rate(step)
         if self.options.unroll > 1:
             self._unrolled(step)
@@ -377,6 +355,5 @@ class Meta(LogitWeighting):
         return account_of_steps(rows, tasks, exported, gate, int(options.gate_share * steps))
 
     def parts(self) -> dict[str, GradientAverage]:
-        """Return the moving averages."""
         steps = {f"step_{i}": average for i, average in enumerate(self._step_averages)}
         return {"validation": self._average, "loss": self._loss_average, **steps}

@@ -74,105 +74,79 @@ def lowest_logit(logits: Tensor, least: float) -> float:
 
 
 class MetaOptions(LogitOptions, ValidationOptions):
-    horizon: Literal["run", "steps"] = Field(
-        "run",
-        description="What a weight is judged by: whole runs with fixed shares, compared on dev "
-        "with the single task (run), or the derivative of the validation loss after the next "
-        "steps, within one run (steps). All options but shares, evidence and mix belong to steps.",
-    )
-    shares: tuple[float, float, float] = Field(
-        (0.3, 0.1, 0.5),
-        description="Shares of an auxiliary task that are tried with horizon run: the first, then "
-        "the second if it was no better than the single task, and the third if it was.",
-    )
-    evidence: float = Field(
-        0.5,
-        description="Standard errors by which a run with the task must be better on dev than the "
-        "single task to be taken, with horizon run.",
-    )
+    horizon: Literal["run", "steps"] = "run"
+    """What a weight is judged by: whole runs with fixed shares, compared on dev with the single
+    task (run), or the derivative of the validation loss after the next steps, within one run
+    (steps). All options but shares, evidence and mix belong to steps."""
+
+    shares: tuple[float, float, float] = (0.3, 0.1, 0.5)
+    """Shares of an auxiliary task that are tried with horizon run: the first, then the second if it
+    was no better than the single task, and the third if it was."""
+
+    evidence: float = 0.5
+    """Standard errors by which a run with the task must be better on dev than the single task to be
+    taken, with horizon run."""
+
     initial: tuple[float, ...] | None = Field(
         None,
         description="Initial weight of each objective, primary first; by default "
         f"{INITIAL_PRIMARY:g} for the primary task, and equal shares of the rest.",
     )
     mix: Mix = Field("steps", description=MIX_DESCRIPTION)
-    floor: float = Field(
-        0.6, ge=0, lt=1, description="Smallest share of the sum of weights for the primary task."
-    )
-    warmup_steps: int = Field(
-        5,
-        ge=0,
-        description="Optimizer steps before the first update of the weights. The first steps of "
-        "Adam are close to the sign of the gradient, and their derivative is lost in rounding.",
-    )
+    floor: float = Field(0.6, ge=0, lt=1)
+    """Smallest share of the sum of weights for the primary task."""
+
+    warmup_steps: int = Field(5, ge=0)
+    """Optimizer steps before the first update of the weights. The first steps of Adam are close to
+    the sign of the gradient, and their derivative is lost in rounding."""
+
     learning_rate: float | None = Field(
         None,
         gt=0,
         description="Learning rate of the logits; by default the one at which a logit can change "
         f"by {MAX_LOGIT_CHANGE:g} in the run, at most 1 - validation_decay.",
     )
-    gate: float = Field(
-        0.06,
-        ge=0,
-        lt=1,
-        description="Weight, divided by the number of auxiliary tasks, that one of them must have "
-        "learned before it changes parameters or texts of the primary task; until then only its "
-        "own head is trained. The weights stay as they are while the validation loss is above "
-        "that of a constant prediction. Only with mix steps; 0: no gate.",
-    )
-    gate_share: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        description="Share of the optimizer steps, counted from the first, in which an auxiliary "
-        "task can pass the gate. Later a task that is not applied stays so; if none is, the rest "
-        "of the run is single-task training, at no further cost.",
-    )
-    margin: float = Field(
-        0.5,
-        ge=0,
-        description="Share of the primary task's mean contribution to the validation loss so far "
-        "that an auxiliary task must exceed for its weight to grow.",
-    )
-    validation_decay: float = Field(
-        0.95,
-        ge=0,
-        lt=1,
-        description="Decay of the moving average of validation gradients, which takes the place "
-        "of a step's own gradient; 0: no average. Not with unroll.",
-    )
-    step_decay: float = Field(
-        0.95,
-        ge=0,
-        lt=1,
-        description="Decay of the moving average of each objective's steps, which takes the place "
-        "of its last step in the meta-gradient; 0: no average. Only with mix steps.",
-    )
-    batch_size: int | None = Field(
-        None,
-        ge=1,
-        description="Validation examples per batch; by default half the training batch size.",
-    )
-    batches: int = Field(
-        1, ge=1, description="Validation batches over which a step's meta-gradient is averaged."
-    )
-    dev_head: Literal["own", "closed", "fitted"] = Field(
-        "own",
-        description="Classification head of the validation loss: the run's own, or one made from "
-        "other validation examples, in closed form (and differentiated as well) or fitted in a few "
-        "steps (and held fixed when differentiating).",
-    )
-    unroll: int = Field(
-        1,
-        ge=1,
-        description="Optimizer steps that the validation loss is differentiated through. More "
-        "than one keeps the graphs of all of them and needs several times the memory.",
-    )
-    unroll_over: Literal["all", "heads"] = Field(
-        "all",
-        description="Parameters that an unroll of several steps updates. With heads the encoder is "
-        "frozen in it; objectives that share no head with the primary task then get no gradient.",
-    )
+    gate: float = Field(0.06, ge=0, lt=1)
+    """Weight, divided by the number of auxiliary tasks, that one of them must have learned before
+    it changes parameters or texts of the primary task; until then only its own head is trained. The
+    weights stay as they are while the validation loss is above that of a constant prediction. Only
+    with mix steps; 0: no gate."""
+
+    gate_share: float = Field(0.5, gt=0, le=1)
+    """Share of the optimizer steps, counted from the first, in which an auxiliary task can pass the
+    gate. Later a task that is not applied stays so; if none is, the rest of the run is single-task
+    training, at no further cost."""
+
+    margin: float = Field(0.5, ge=0)
+    """Share of the primary task's mean contribution to the validation loss so far that an auxiliary
+    task must exceed for its weight to grow."""
+
+    validation_decay: float = Field(0.95, ge=0, lt=1)
+    """Decay of the moving average of validation gradients, which takes the place of a step's own
+    gradient; 0: no average. Not with unroll."""
+
+    step_decay: float = Field(0.95, ge=0, lt=1)
+    """Decay of the moving average of each objective's steps, which takes the place of its last step
+    in the meta-gradient; 0: no average. Only with mix steps."""
+
+    batch_size: int | None = Field(None, ge=1)
+    """Validation examples per batch; by default half the training batch size."""
+
+    batches: int = Field(1, ge=1)
+    """Validation batches over which a step's meta-gradient is averaged."""
+
+    dev_head: Literal["own", "closed", "fitted"] = "own"
+    """Classification head of the validation loss: the run's own, or one made from other validation
+    examples, in closed form (and differentiated as well) or fitted in a few steps (and held fixed
+    when differentiating)."""
+
+    unroll: int = Field(1, ge=1)
+    """Optimizer steps that the validation loss is differentiated through. More than one keeps the
+    graphs of all of them and needs several times the memory."""
+
+    unroll_over: Literal["all", "heads"] = "all"
+    """Parameters that an unroll of several steps updates. With heads the encoder is frozen in it;
+    objectives that share no head with the primary task then get no gradient."""
 
     @field_validator("shares")
     @classmethod

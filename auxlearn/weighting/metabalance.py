@@ -10,7 +10,7 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.weighting.base import TrainingStep, apply_gradient
 from auxlearn.weighting.gradients import Gradient, Placement, weighted_sum
 from auxlearn.weighting.mixing import KeptWeights, metabalance_factors
@@ -25,17 +25,13 @@ def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
     return torch.where(unscaled > 0, scaled / unscaled, torch.ones_like(unscaled))
 
 
-class MetaBalanceOptions(Settings):
-    relaxation: float = Field(
-        0.7,
-        ge=0,
-        le=1,
-        description="How far auxiliary gradients are scaled towards the norm of the primary "
-        "gradient; 0: not at all, 1: all the way.",
-    )
-    beta: float = Field(
-        0.9, ge=0, lt=1, description="Decay of the moving averages of gradient norms."
-    )
+class MetaBalanceOptions(Described):
+    relaxation: float = Field(0.7, ge=0, le=1)
+    """How far auxiliary gradients are scaled towards the norm of the primary gradient; 0: not at
+    all, 1: all the way."""
+
+    beta: float = Field(0.9, ge=0, lt=1)
+    """Decay of the moving averages of gradient norms."""
 
 
 @register_weighting("metabalance")
@@ -80,7 +76,6 @@ class MetaBalance(KeptWeights):
         self._averages: Tensor | None = None
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step with the scaled gradients."""
         gradients = step.gradients()
         norms = _tensor_norms(gradients, step.placements)
         averages = torch.zeros_like(norms) if self._averages is None else self._averages

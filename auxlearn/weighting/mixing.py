@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described, Settings
 from auxlearn.weighting.base import Mix, TrainingStep, Weighting, apply_gradient, under
 from auxlearn.weighting.gradients import Gradient, combine, shared_gradient, weighted_sum
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
@@ -71,16 +71,14 @@ def shared_gram(step: TrainingStep, gradients: Sequence[Gradient]) -> Tensor:
     return gram
 
 
-class MixOptions(Settings):
+class MixOptions(Described):
     """Options of every rule that weights losses."""
 
     mix: Mix = Field("gradients", description=MIX_DESCRIPTION)
 
 
 class Mixture:
-    """Makes optimizer steps with weighted objectives, and keeps the state that this needs: with
-    ``steps``, moments of each auxiliary objective and two copies of its parameters.
-    """
+    """Makes optimizer steps with weighted objectives, and keeps the state that this needs."""
 
     def __init__(self, mix: Mix, count: int) -> None:
         self.mix = mix
@@ -133,12 +131,10 @@ class Mixture:
         return Quantity.SCALE.row(names, self._factors) if self._factors else {}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the moments of the auxiliary objectives and the moving averages of norms."""
         moments = {f"steps/{key}": value for key, value in self.separate.state_dict().items()}
         return moments | {"averages": self._averages}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
         self._averages = state["averages"].clone()
         self.separate.load_state_dict(under("steps/", state))
 

@@ -71,5 +71,4 @@ class NashMTL(GramWeighting):
     """
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """Return the bargaining solution."""
         return nash_weights(gram)

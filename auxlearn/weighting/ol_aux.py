@@ -38,16 +38,15 @@ def ol_aux_weights(weights: Tensor, slopes: Tensor, learning_rate: float) -> Ten
 
 
 class OLAuxOptions(LearnedOptions):
-    learning_rate: float = Field(0.025, gt=0, description="Learning rate of the weights.")
-    every: int = Field(
-        5,
-        ge=1,
-        description="Optimizer steps from one update of the weights to the next, over which the "
-        "inner products are averaged: the horizon N.",
-    )
-    least: float = Field(
-        0.02, gt=0, description="Added to a loss before its logarithm, for stability near zero."
-    )
+    learning_rate: float = Field(0.025, gt=0)
+    """Learning rate of the weights."""
+
+    every: int = Field(5, ge=1)
+    """Optimizer steps from one update of the weights to the next, over which the inner products are
+    averaged: the horizon N."""
+
+    least: float = Field(0.02, gt=0)
+    """Added to a loss before its logarithm, for stability near zero."""
 
 
 @register_weighting("ol_aux")
@@ -101,7 +100,6 @@ class OLAux(KeptWeights, LearnedWeighting):
         self.learn(step)
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted log losses, and every N steps update the weights."""
         gradients = step.gradients()
         losses = torch.stack([step.losses[name].double() for name in step.names])
         shared = [shared_gradient(gradient, step.placements) for gradient in gradients]

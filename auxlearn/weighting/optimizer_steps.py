@@ -145,7 +145,6 @@ class SeparateSteps:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
         for states in self._states:
             states.clear()
         for name, value in state.items():
@@ -160,11 +159,9 @@ class Moments:
         self._kept: dict[str, Tensor | None] = {} if optimizer is None else optimizer.state[tensor]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the moments by the optimizer's names."""
         return {key: value for key, value in self._kept.items() if value is not None}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
         self._kept.update(state)
 
 
@@ -195,10 +192,7 @@ def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
 
 
 class StepDerivative:
-    """Derivative of a step of SGD or AdamW with respect to the weights of the gradients.
-
-    To be constructed before the optimizer step, and called after it: it uses the moments then.
-    """
+    """Derivative of a step of SGD or AdamW by the weights of gradients: made before, used after."""
 
     def __init__(
         self,

@@ -70,7 +70,6 @@ class UPGrad(GramWeighting):
     """
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """Return the mean of the weights of all projections."""
         units = torch.eye(len(gram), dtype=gram.dtype)
         return torch.stack([dual_cone_weights(gram, unit) for unit in units]).mean(0)
 
@@ -84,7 +83,6 @@ class DualProj(GramWeighting):
     """
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """Return the weights of the projection."""
         return dual_cone_weights(gram, torch.full_like(gram.diagonal(), 1 / len(gram)))
 
 
@@ -98,5 +96,4 @@ class MGDA(GramWeighting):
     """
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """Return the weights of the shortest combination."""
         return least_norm_weights(gram)

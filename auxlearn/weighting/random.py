@@ -36,7 +36,6 @@ class RandomWeights(KeptWeights, LossWeighting):
         self._weights = equal_weights(len(self.objectives))
 
     def step(self, step: TrainingStep) -> None:
-        """Sample the weights and train on the weighted sum of the losses."""
         generator = rng.generator(step.seed, self.name, step.number)
         self._weights = random_weights(len(self.objectives), generator)
         super().step(step)

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from auxlearn.core.registry import register_weighting
-from auxlearn.core.validation import Settings
+from auxlearn.core.validation import Described
 from auxlearn.weighting.base import TrainingStep, apply_gradient, losses_of
 from auxlearn.weighting.gradients import weighted_sum
 from auxlearn.weighting.mixing import KeptWeights
@@ -29,16 +29,15 @@ def stch_weights(losses: Tensor, nadir: Tensor, mu: float) -> Tensor:
     return weights
 
 
-class SmoothTchebycheffOptions(Settings):
-    mu: float = Field(
-        1.0, gt=0, description="Smoothing; the smaller, the more the largest relative loss counts."
-    )
-    warmup_steps: int = Field(
-        50, ge=0, description="Optimizer steps at the start that minimise the sum of log losses."
-    )
-    window: int = Field(
-        50, ge=1, description="Further such steps, over which the losses are averaged to the nadir."
-    )
+class SmoothTchebycheffOptions(Described):
+    mu: float = Field(1.0, gt=0)
+    """Smoothing; the smaller, the more the largest relative loss counts."""
+
+    warmup_steps: int = Field(50, ge=0)
+    """Optimizer steps at the start that minimise the sum of log losses."""
+
+    window: int = Field(50, ge=1)
+    """Further such steps, over which the losses are averaged to the nadir."""
 
 
 @register_weighting("stch")
@@ -77,7 +76,6 @@ class SmoothTchebycheff(KeptWeights):
         self._sums = torch.zeros_like(self._weights)
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step on the smooth maximum; during the warm-up, on log losses."""
         gradients = step.gradients()
         losses = losses_of(step)
         warmup_steps, window = self.options.warmup_steps, self.options.window

@@ -53,10 +53,11 @@ def added(totals: list[Gradient], gradients: list[Gradient]) -> list[Gradient]:
 class TartanOptions(LogitOptions, ValidationOptions):
     """Options of META-TARTAN; the defaults are those of its released code."""
 
-    learning_rate: float = Field(0.01, gt=0, description="Learning rate of the logits.")
-    optimizer: Literal["adam", "momentum", "sgd"] = Field(
-        "sgd", description="Optimizer of the logits; momentum is SGD with momentum 0.9."
-    )
+    learning_rate: float = Field(0.01, gt=0)
+    """Learning rate of the logits."""
+
+    optimizer: Literal["adam", "momentum", "sgd"] = "sgd"
+    """Optimizer of the logits; momentum is SGD with momentum 0.9."""
 
 
 @register_weighting("tartan")
@@ -81,7 +82,6 @@ class Tartan(LogitWeighting):
         return "fitted"
 
     def learn(self, step: TrainingStep) -> None:
-        """Update the logits with the cosines, and make the optimizer step."""
         totals: list[Gradient] = []
         cosines: list[Tensor] = []
         for index, gradients in enumerate(step.micro_gradients()):

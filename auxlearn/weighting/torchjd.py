@@ -59,7 +59,6 @@ class Aggregation(GramWeighting):
         self._rule = _made(self, "torchjd.aggregation")
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
-        """Return the library's weights."""
         if self.scaled:
             gram = gram / gram.diagonal().mean().clamp(min=1e-30)
         with rng.seeded(step.seed, self.name, step.number):  # some rules use a random order
@@ -67,11 +66,9 @@ class Aggregation(GramWeighting):
         return weights.detach().double().cpu()
 
     def parts(self) -> dict[str, Any]:
-        """Return the library's rule."""
         return {"rule": self._rule}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
         if under("rule/", state):
             # A rule creates its buffers when it is first called, and can load others only then.
             self._rule(torch.eye(len(self.objectives), dtype=torch.float64))
@@ -92,7 +89,6 @@ class Scalarization(KeptWeights):
         )
 
     def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step, and one of the rule's own parameters."""
         gradients = step.gradients()
         losses = losses_of(step)
         losses.requires_grad_()
@@ -105,7 +101,6 @@ class Scalarization(KeptWeights):
             self._optimizer.step()
 
     def parts(self) -> dict[str, Any]:
-        """Return the library's rule, and what Adam keeps of each of its parameters."""
         moments = {
             f"adam{number}": Moments(self._optimizer, parameter)
             for number, parameter in enumerate(self._learned)

@@ -24,7 +24,8 @@ def uncertainty_gradient(log_variances: Tensor, losses: Tensor) -> Tensor:
 
 
 class UncertaintyOptions(LearnedOptions):
-    learning_rate: float = Field(0.01, gt=0, description="Learning rate of Adam on log variances.")
+    learning_rate: float = Field(0.01, gt=0)
+    """Learning rate of Adam on log variances."""
 
 
 @register_weighting("uncertainty")
@@ -62,7 +63,6 @@ class Uncertainty(LearnedWeighting):
         return self.with_floor(uncertainty_weights(self.log_variances))
 
     def learn(self, step: TrainingStep) -> None:
-        """Train on the weighted losses, and update the log variances."""
         weights = self.weights
         self.mixture.step(step, weights)
         losses = losses_of(step)

@@ -99,7 +99,6 @@ def unrolled_gradient(
 
 
 def _freeze_encoder(step: TrainingStep, model: Any) -> None:
-    """Freeze the encoder's parameters in a copy of the step's model."""
     frozen = {
         id(parameter)
         for parameter, placement in zip(step.parameters, step.placements, strict=True)
@@ -111,10 +110,7 @@ def _freeze_encoder(step: TrainingStep, model: Any) -> None:
 
 
 def _release(model: Any, optimizer: Any) -> None:
-    """Release every tensor that a functional copy holds.
-
-    ``higher`` makes classes, which refer to themselves: the graphs would wait for the collector.
-    """
+    """Release every tensor of a functional copy: classes made by ``higher`` refer to themselves."""
     optimizer.state = []
     optimizer.param_groups = []
     for module in model.modules():

@@ -9,7 +9,7 @@ from auxlearn.core.errors import EncoderError
 from auxlearn.data.batches import collate
 from auxlearn.encoders.families import require_pairwise_attention, states_at
 from auxlearn.encoders.load import load_encoder
-from auxlearn.objectives.space import attends_in_order, reading_order, with_slots
+from auxlearn.tasks.space import attends_in_order, reading_order, with_slots
 from tests.helpers import LABELS, tokenized, without_dropout
 
 TAKE = ("bert", "roberta", "distilbert", "electra", "modernbert")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from auxlearn.data.batches import collate
-from auxlearn.objectives.space import (
+from auxlearn.tasks.space import (
     Output,
     Representation,
     Transform,
