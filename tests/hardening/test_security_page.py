@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 PROOFS: dict[str, tuple[str, ...]] = {
     "Nothing is unpickled": (
         "test_architecture::test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded",
-        "encoders.test_loading::test_pickled_weights_are_not_read",
+        "encoders.test_loading::test_what_a_folder_lacks_is_named",
     ),
     "YAML is read with the safe loader": ("config: Python object",),
     "Python code in an encoder folder": (
