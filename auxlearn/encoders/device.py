@@ -1,4 +1,4 @@
-"""Where and how an encoder computes: device, precision, attention, compilation."""
+"""Where and how an encoder computes: device, precision, attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,14 +15,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from auxlearn.core import rng
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, first_line
 from auxlearn.core.processes import process_count
-from auxlearn.data.batches import Batch
-
-if TYPE_CHECKING:
-    from auxlearn.encoders.shared import SharedEncoder
 
 
 def default_device() -> torch.device:
@@ -178,37 +173,3 @@ def check_compiler(device: torch.device) -> None:
             f"({first_line(error) or type(error).__name__}): install a C++ compiler such as g++, "
             "or leave --compile out"
         ) from None
-
-
-def compile_body(
-    encoder: SharedEncoder, autocast: Callable[[], AbstractContextManager[None]]
-) -> None:
-    """Compile the body in place, so that names of parameters, checkpoints and exports do not
-    change, for batches of any shape; evaluations run eagerly (:meth:`SharedEncoder.evaluating`).
-    """
-    torch.compiler.reset()  # forget what an earlier run of this process has compiled
-    encoder.body.compile(dynamic=True)
-    # The compiler specialises code for the shapes of the first batch, which is another one in a
-    # resumed run. A fixed artificial one is the same in every process.
-    pad = encoder.tokenizer.pad_token_id
-    mask = torch.ones(8, 32, dtype=torch.long)
-    padded = mask.clone()
-    padded[0, 16:] = 0
-    has_segments = "token_type_ids" in encoder.tokenizer.model_input_names
-    was = encoder.training
-    encoder.train()
-    parameters = [p for p in encoder.body_parameters() if p.requires_grad]
-    for attention in (mask, padded):
-        ids = torch.full_like(mask, encoder.tokenizer.mask_token_id).where(attention.bool(), pad)
-        batch = Batch(
-            input_ids=ids,
-            attention_mask=attention,
-            maskable=attention.bool(),
-            words=torch.zeros_like(mask),
-            indices=torch.arange(len(mask)),
-            token_type_ids=torch.zeros_like(mask) if has_segments else None,
-        )
-        with rng.seeded(0, "compile", device=encoder.device), autocast():
-            hidden = encoder.encode(batch).last_hidden_state
-        torch.autograd.grad(hidden.float().sum(), parameters, allow_unused=True)
-    encoder.train(was)

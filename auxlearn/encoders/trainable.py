@@ -1,16 +1,20 @@
-"""Which parameters of the encoder are trained: frozen layers, and low-rank adapters."""
+"""How the encoder is trained: frozen layers, low-rank adapters, and compilation."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.lazy import library
+from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 
 #: Modules of the embeddings in the supported architectures.
@@ -99,3 +103,37 @@ class LowRankAdapters:
     def merge(self) -> None:
         """Add the adapters to the weights of their layers, and remove them."""
         self._tuner.merge_and_unload()
+
+
+def compile_body(
+    encoder: SharedEncoder, autocast: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Compile the body in place, so that names of parameters, checkpoints and exports do not
+    change, for batches of any shape; evaluations run eagerly (:meth:`SharedEncoder.evaluating`).
+    """
+    torch.compiler.reset()  # forget what an earlier run of this process has compiled
+    encoder.body.compile(dynamic=True)
+    # The compiler specialises code for the shapes of the first batch, which is another one in a
+    # resumed run. A fixed artificial one is the same in every process.
+    pad = encoder.tokenizer.pad_token_id
+    mask = torch.ones(8, 32, dtype=torch.long)
+    padded = mask.clone()
+    padded[0, 16:] = 0
+    has_segments = "token_type_ids" in encoder.tokenizer.model_input_names
+    was = encoder.training
+    encoder.train()
+    parameters = [p for p in encoder.body_parameters() if p.requires_grad]
+    for attention in (mask, padded):
+        ids = torch.full_like(mask, encoder.tokenizer.mask_token_id).where(attention.bool(), pad)
+        batch = Batch(
+            input_ids=ids,
+            attention_mask=attention,
+            maskable=attention.bool(),
+            words=torch.zeros_like(mask),
+            indices=torch.arange(len(mask)),
+            token_type_ids=torch.zeros_like(mask) if has_segments else None,
+        )
+        with rng.seeded(0, "compile", device=encoder.device), autocast():
+            hidden = encoder.encode(batch).last_hidden_state
+        torch.autograd.grad(hidden.float().sum(), parameters, allow_unused=True)
+    encoder.train(was)

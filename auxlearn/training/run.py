@@ -21,13 +21,8 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import (
-    check_compiler,
-    choose_compute,
-    compile_body,
-    usual_torch,
-)
-from auxlearn.encoders.trainable import LowRankAdapters
+from auxlearn.encoders.device import check_compiler, choose_compute, usual_torch
+from auxlearn.encoders.trainable import LowRankAdapters, compile_body
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory

@@ -11,8 +11,9 @@ from transformers import AutoModelForSequenceClassification
 from auxlearn import train
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError, EncoderError
-from auxlearn.encoders.device import check_compiler, compile_body
+from auxlearn.encoders.device import check_compiler
 from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.trainable import compile_body
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.helpers import LABELS, LINES, tokenized
