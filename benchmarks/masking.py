@@ -3,7 +3,7 @@
 Settings, draws and records are those of :mod:`benchmarks.horizon`: with its ``--output``, the
 single task and ``random_mlm`` are not trained again. Each strategy is trained with the share 0.3
 and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a
-record is not trained again, so that the benchmark runs in slices (``--minutes``).
+result is not trained again, so that the benchmark runs in slices (``--minutes``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -32,7 +32,13 @@ from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
 from auxlearn.data.load import load_dataset
 from auxlearn.mask_analysis.masks import MaskReport, inspect_masks
-from benchmarks.horizon.__main__ import folder_name, label, options_of, record_folder
+from benchmarks.horizon.__main__ import (
+    base_settings,
+    folder_name,
+    label,
+    options_of,
+    record_folder,
+)
 from benchmarks.horizon.bed import (
     FOR_RULES,
     GRID,
@@ -90,14 +96,19 @@ STRATEGIES: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 
 
+#: Setting, draw and strategy of a row, its runs by variant, and what it masks.
+Rows = dict[tuple[str, int, str], tuple[Draw, Mapping[str, Any] | None]]
+
+
 def main() -> int:
     """Train and report; exit code 2 for bad input."""
     options = read_options()
     torch.set_num_threads(options.threads)
     try:
-        if not options.no_run:
-            train_missing(options)
         rows = read_all(options)
+        if not options.no_run:
+            train_missing(options, rows)
+            rows = read_all(options)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -125,156 +136,121 @@ def beds(options: argparse.Namespace) -> list[Setting]:
     return [one for one in named if one.data is None or options.data is not None]
 
 
-def train_missing(options: argparse.Namespace) -> None:
-    """Train what has no record yet, all settings of a draw before the next draw."""
+def train_missing(options: argparse.Namespace, rows: Rows) -> None:
+    """Train what has no result yet, all settings of a draw before the next draw."""
     end = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     for draw in options.draws:
         for setting in beds(options):
-            data = options.output / "data" / folder_name(setting) / str(draw)
-            write_draw(setting, draw, options.data, data)
-            single = train_one(options, setting, draw, "", SINGLE[0], data, end)
-            for strategy in options.strategies if single else ():
-                train_strategy(options, setting, draw, strategy, data, end)
+            for strategy in options.strategies:
+                case = Case(options, setting, draw, strategy)
+                write_draw(setting, draw, options.data, case.data)
+                if case.task is not None:
+                    case.train_missing(*rows.get((setting.name, draw, strategy), ({}, None)), end)
 
 
-def train_strategy(
-    options: argparse.Namespace, setting: Setting, draw: int, strategy: str, data: Path, end: float
-) -> None:
-    """Train a strategy with the shares that ``meta`` would try, and look at its masks."""
-    if task_of(setting, strategy, data, options) is None:
-        return
-    masks = strategy_folder(options, setting, draw, strategy) / "masks.json"
-    if draw == options.draws[0] and not masks.is_file() and time.monotonic() < end:
-        look(options, setting, draw, strategy, data, masks)
-    if train_one(options, setting, draw, strategy, SHARE, data, end) and options.learned:
-        second = second_share(summaries(options, setting, draw, strategy))
-        variant = next(one for one in GRID if one.name == second)
-        train_one(options, setting, draw, strategy, variant, data, end)
+@dataclass(frozen=True)
+class Case:
+    """A strategy on a draw of a setting; the single task without a strategy."""
 
+    options: argparse.Namespace
+    setting: Setting
+    draw: int
+    strategy: str = ""
 
-def train_one(
-    options: argparse.Namespace,
-    setting: Setting,
-    draw: int,
-    strategy: str,
-    variant: Variant,
-    data: Path,
-    end: float,
-) -> bool:
-    """Train a run unless it has a record; whether there is one now."""
-    folder = strategy_folder(options, setting, draw, strategy)
-    path = folder / f"{variant.name.replace(' ', '_')}.npz"
-    if path.is_file() or time.monotonic() > end:
-        return path.is_file()
-    settings = run_settings(options, setting, draw, strategy, variant, data)
-    found = record(settings, {}, best=folder != record_folder(options, setting, draw))
-    found.save(path)
-    print(f"{setting.name}, {draw}, {strategy or 'single'} {variant.name}: {found.seconds:.1f} s")
-    return True
+    @property
+    def data(self) -> Path:
+        """Folder of the data of the draw."""
+        return Path(self.options.output, "data", folder_name(self.setting), str(self.draw))
 
+    @property
+    def folder(self) -> Path:
+        """Folder of the records; that of the horizons for what they have trained."""
+        folder = record_folder(self.options, self.setting, self.draw)
+        if not self.strategy or STRATEGIES[self.strategy] == (self.setting.aux[0], {}):
+            return folder
+        return folder / self.strategy.replace(" ", "_")
 
-def strategy_folder(
-    options: argparse.Namespace, setting: Setting, draw: int, strategy: str
-) -> Path:
-    """Return the folder of the records of a strategy; that of the horizons where they have it."""
-    folder = record_folder(options, setting, draw)
-    if not strategy or STRATEGIES[strategy] == (setting.aux[0], {}):
-        return folder
-    own = folder / strategy.replace(" ", "_")
-    single = folder / "single_0.npz"
-    if single.is_file() and not (own / single.name).is_file():
-        own.mkdir(parents=True, exist_ok=True)
-        shutil.copy(single, own / single.name)
-    return own
+    @property
+    def task(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Task and options; ``None`` for a strategy without other texts to compare with."""
+        task, given = STRATEGIES[self.strategy]
+        if task != "difference":
+            return task, given
+        sets = self.options.data
+        source = "pydocs" if self.setting.data else sets and str(sets / "sst2")
+        if not source:
+            return None
+        path = self.data / "background.txt"
+        if not path.is_file():
+            texts = load_dataset(source).split("train").texts[:2000]
+            write_text(path, "".join(f"{' '.join(text.split())}\n" for text in texts))
+        return task, {**given, "background": str(path)}
 
+    def settings(self, variant: Variant) -> dict[str, Any]:
+        """Return the settings of a run of the horizons with this strategy."""
+        base = base_settings(self.options, self.setting)
+        found = settings_of(self.setting, self.draw, variant, self.data, base)
+        if "aux" in found:
+            (given,) = found["aux"][0].values()
+            assert self.task is not None
+            found["aux"] = ({self.task[0]: {**given, **self.task[1]}},)
+        return found
 
-def run_settings(
-    options: argparse.Namespace,
-    setting: Setting,
-    draw: int,
-    strategy: str,
-    variant: Variant,
-    data: Path,
-) -> dict[str, Any]:
-    """Return the settings of a run of the horizons with another strategy."""
-    base = {
-        "encoder": options.encoder,
-        "epochs": options.epochs,
-        "batch_size": options.batch_size,
-        "max_length": options.max_length,
-        "learning_rate": options.learning_rate,
-        "precision": options.precision,
-        "device": "cpu",
-        "cache_dir": str(options.output / "cache"),
-        "eval_steps": options.eval_epochs * -(-setting.train // options.batch_size),
-    }
-    found = settings_of(setting, draw, variant, data, base)
-    if "aux" in found:
-        (given,) = found["aux"][0].values()
-        task = task_of(setting, strategy, data, options)
-        assert task is not None
-        found["aux"] = ({task[0]: {**given, **task[1]}},)
-    return found
+    def summaries(self) -> dict[str, Summary]:
+        """Return the runs that have a record here, by variant."""
+        found = summarise(self.folder, label(self.options), self.setting.name, self.draw)
+        return {one.variant: one for one in found}
 
+    def train_missing(self, known: Draw, masks: Mapping[str, Any] | None, end: float) -> None:
+        """Train the shares that ``meta`` would try, and look at the masks of the first draw."""
+        if self.draw == FOR_RULES[0] and masks is None and time.monotonic() < end:
+            self.look()
+        if SHARE.name not in known:
+            self.train(SHARE, end)
+        runs = {**self.summaries(), **known}
+        if self.options.learned and SHARE.name in runs and second_share(runs) not in runs:
+            self.train(next(one for one in GRID if one.name == second_share(runs)), end)
 
-def task_of(
-    setting: Setting, strategy: str, data: Path, options: argparse.Namespace
-) -> tuple[str, Mapping[str, Any]] | None:
-    """Return task and options; ``None`` for a strategy without other texts to compare with."""
-    task, given = STRATEGIES[strategy]
-    if task != "difference":
-        return task, given
-    source = "pydocs" if setting.data else options.data and str(options.data / "sst2")
-    if not source:
-        return None
-    path = data / "background.txt"
-    if not path.is_file():
-        texts = load_dataset(source).split("train").texts[:2000]
-        write_text(path, "".join(f"{' '.join(text.split())}\n" for text in texts))
-    return task, {**given, "background": str(path)}
+    def train(self, variant: Variant, end: float) -> None:
+        """Train a run that has no record, after the single task that it is compared with."""
+        alone = Case(self.options, self.setting, self.draw)
+        if variant != SINGLE[0]:
+            alone.train(SINGLE[0], end)
+        path = self.folder / f"{variant.name.replace(' ', '_')}.npz"
+        if path.is_file() or time.monotonic() > end:
+            return
+        if self.folder != alone.folder:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(alone.folder / "single_0.npz", self.folder)
+        found = record(self.settings(variant), {}, best=self.folder != alone.folder)
+        found.save(path)
+        name = f"{self.strategy or 'single'} {variant.name}"
+        print(f"{self.setting.name}, {self.draw}, {name}: {found.seconds:.1f} s")
 
-
-def look(
-    options: argparse.Namespace,
-    setting: Setting,
-    draw: int,
-    strategy: str,
-    data: Path,
-    path: Path,
-) -> None:
-    """Write what a strategy masks, and how long preparing it took, nothing in the cache."""
-    settings = run_settings(options, setting, draw, strategy, SHARE, data)
-    ((name, given),) = settings["aux"][0].items()  # parts of speech are those of labelled texts
-    settings["aux"] = ({name: {k: v for k, v in given.items() if k != "corpus"}},)
-    cache = path.parent / "cache"
-    config = RunConfig(**{**settings, "cache_dir": str(cache), "output": str(path.parent / "none")})
-    started = time.perf_counter()
-    found: MaskReport = inspect_masks(config.resolved(), texts=0, reporter=Reporter())
-    shutil.rmtree(cache, ignore_errors=True)
-    (spread,) = found.spreads.values()
-    kinds = (*found.parts_of_speech, *found.frequencies)
-    masks = {
-        "seconds": time.perf_counter() - started,
-        "tokens": found.tokens,
-        "mean": spread.mean,
-        "moved": spread.moved - spread.by_chance,
-        "groups": {one.name: [one.tokens, one.ratio(name)] for one in kinds},
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(masks))
-
-
-def summaries(
-    options: argparse.Namespace, setting: Setting, draw: int, strategy: str
-) -> dict[str, Summary]:
-    """Return the runs of a strategy in a draw by variant."""
-    folder = strategy_folder(options, setting, draw, strategy)
-    found = summarise(folder, label(options), setting.name, draw)
-    return {one.variant: one for one in found}
-
-
-#: Setting, draw and strategy of a row, its runs by variant, and what it masks.
-Rows = dict[tuple[str, int, str], tuple[Draw, Mapping[str, Any] | None]]
+    def look(self) -> None:
+        """Write what a strategy masks, and how long preparing it took, nothing in the cache."""
+        path = self.folder / "masks.json"
+        if path.is_file():
+            return
+        settings = self.settings(SHARE)
+        ((name, given),) = settings["aux"][0].items()  # parts of speech are those of labelled texts
+        settings["aux"] = ({name: {k: v for k, v in given.items() if k != "corpus"}},)
+        cache, output = path.parent / "cache", path.parent / "none"
+        config = RunConfig(**{**settings, "cache_dir": str(cache), "output": str(output)})
+        started = time.perf_counter()
+        found: MaskReport = inspect_masks(config.resolved(), texts=0, reporter=Reporter())
+        shutil.rmtree(cache, ignore_errors=True)
+        (spread,) = found.spreads.values()
+        kinds = (*found.parts_of_speech, *found.frequencies)
+        masks = {
+            "seconds": time.perf_counter() - started,
+            "tokens": found.tokens,
+            "mean": spread.mean,
+            "moved": spread.moved - spread.by_chance,
+            "groups": {one.name: [one.tokens, one.ratio(name)] for one in kinds},
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(masks))
 
 
 def read_all(options: argparse.Namespace) -> Rows:
@@ -285,13 +261,15 @@ def read_all(options: argparse.Namespace) -> Rows:
     for setting in BEDS:
         for draw in FOR_RULES:
             for strategy in STRATEGIES if record_folder(options, setting, draw).is_dir() else ():
-                runs = summaries(options, setting, draw, strategy)
-                path = strategy_folder(options, setting, draw, strategy) / "masks.json"
+                key = (encoder, setting.name, draw, strategy)
+                row = known.get(key, {"runs": {}, "masks": None})
+                case = Case(options, setting, draw, strategy)
+                found = case.summaries().items()
+                runs = {n: asdict(one) for n, one in found if n in KEPT} | row["runs"]
+                path = case.folder / "masks.json"
+                masks = row["masks"] or (json.loads(path.read_text()) if path.is_file() else None)
                 if "single 0" in runs and SHARE.name in runs:
-                    key = (encoder, setting.name, draw, strategy)
-                    masks = json.loads(path.read_text("utf-8")) if path.is_file() else None
-                    kept = {n: asdict(one) for n, one in runs.items() if n in KEPT}
-                    known[key] = {"key": key, "runs": kept, "masks": masks}
+                    known[key] = {"key": key, "runs": runs, "masks": masks}
     write_text(options.results, "".join(json.dumps(known[key]) + "\n" for key in sorted(known)))
     return {
         (setting, draw, strategy): (

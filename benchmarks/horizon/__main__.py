@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -108,16 +108,6 @@ def options_of(name: str, description: str | None, draws: list[int]) -> argparse
 def train_missing(options: argparse.Namespace) -> None:
     """Train what has no record yet, all settings of a draw before the next draw."""
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    base: dict[str, Any] = {
-        "encoder": options.encoder,
-        "epochs": options.epochs,
-        "batch_size": options.batch_size,
-        "max_length": options.max_length,
-        "learning_rate": options.learning_rate,
-        "precision": options.precision,
-        "device": "cpu",
-        "cache_dir": str(options.output / "cache"),
-    }
     only = options.only or [""]
     known = {(one.encoder, one.setting, one.draw, one.variant) for one in read_all(options)}
     for draw in options.draws:
@@ -125,14 +115,13 @@ def train_missing(options: argparse.Namespace) -> None:
             if any(part in setting.name for part in only):
                 key = (label(options), setting.name, draw)
                 names = {variant for *rest, variant in known if tuple(rest) == key}
-                train_draw(setting, draw, options, base, end, names)
+                train_draw(setting, draw, options, end, names)
 
 
 def train_draw(
     setting: Setting,
     draw: int,
     options: argparse.Namespace,
-    base: Mapping[str, Any],
     end: float | None,
     known: Collection[str],
 ) -> None:
@@ -147,8 +136,7 @@ def train_draw(
         return
     data = options.output / "data" / folder_name(setting) / str(draw)
     write_draw(setting, draw, options.data, data)
-    epoch = -(-setting.train // options.batch_size)
-    base = {**base, "eval_steps": options.eval_epochs * epoch}
+    base = base_settings(options, setting)
     single: dict[str, torch.Tensor] = {}
     for variant in dict.fromkeys((SINGLE[0], *every)):
         path = record_folder(options, setting, draw) / f"{variant.name.replace(' ', '_')}.npz"
@@ -165,6 +153,21 @@ def train_draw(
         if variant == SINGLE[0]:
             single = found.final
         print(f"{setting.name}, draw {draw}, {variant.name}: {found.seconds:.1f} s", flush=True)
+
+
+def base_settings(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:
+    """Return the settings that all runs of a setting share."""
+    return {
+        "encoder": options.encoder,
+        "epochs": options.epochs,
+        "batch_size": options.batch_size,
+        "max_length": options.max_length,
+        "learning_rate": options.learning_rate,
+        "precision": options.precision,
+        "device": "cpu",
+        "cache_dir": str(options.output / "cache"),
+        "eval_steps": options.eval_epochs * -(-setting.train // options.batch_size),
+    }
 
 
 def folder_name(setting: Setting) -> str:

@@ -50,8 +50,8 @@ class Recorded:
     """What is kept of a run."""
 
     steps: list[int] = field(default_factory=list)  # of each evaluation
-    #: Class probabilities, ``(evaluations, examples, classes)``; on test, NaN for evaluations that
-    #: no rule can choose.
+    #: Class probabilities, ``(evaluations, examples, classes)``; NaN for evaluations that no rule
+    #: can choose.
     dev: list[np.ndarray] = field(default_factory=list)
     test: list[np.ndarray] = field(default_factory=list)
     #: Of the parameters averaged over the last quarter, on dev and test.
@@ -82,14 +82,20 @@ class Recorded:
 def predict(loop: TrainingLoop, name: str) -> np.ndarray:
     """Return the class probabilities of the present parameters on a split."""
     evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
-    split: Split = evaluator.dataset.splits[name]
-    texts = evaluator.texts(split)
+    texts = evaluator.texts(evaluator.dataset.splits[name])
     encoder: SharedEncoder = loop.training_step.encoder
-    probabilities = np.zeros((len(split), len(split.label_names)))
+    probabilities = unknown(loop, name)
     with encoder.evaluating():
         for rows, values in output_blocks(encoder.kind, encoder.classify, texts, (), None):
             probabilities[rows] = values
     return probabilities
+
+
+def unknown(loop: TrainingLoop, name: str) -> np.ndarray:
+    """Return NaN in place of the class probabilities on a split."""
+    evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
+    split: Split = evaluator.dataset.splits[name]
+    return np.full((len(split), len(split.label_names)), np.nan)
 
 
 def data_labels(settings: Mapping[str, Any]) -> list[np.ndarray]:
@@ -110,12 +116,10 @@ def _recording(found: Recorded, other: Mapping[str, Tensor], best: bool) -> Iter
         evaluate(loop)
         state = loop.state
         found.steps.append(state.step)
-        found.dev.append(predict(loop, "dev"))
+        found.dev.append((unknown if best else predict)(loop, "dev"))
         last = not best and state.step > LAST * loop.total_steps
-        if last or (not best and (state.best_step == state.step or _best_loss(found.dev, loop))):
-            found.test.append(predict(loop, "test"))
-        else:
-            found.test.append(np.full((TEST_ROWS[0], found.dev[0].shape[1]), np.nan))
+        kept = last or (not best and (state.best_step == state.step or _best_loss(found.dev, loop)))
+        found.test.append((predict if kept else unknown)(loop, "test"))
         if last:
             for name, tensor in loop.training_step.encoder.tensors().items():
                 value = tensor.detach()
@@ -126,7 +130,8 @@ def _recording(found: Recorded, other: Mapping[str, Tensor], best: bool) -> Iter
         encoder = loop.training_step.encoder
         if best:
             load_best(loop)
-            found.test[found.steps.index(loop.state.best_step)] = predict(loop, "test")
+            at = found.steps.index(loop.state.best_step)
+            found.dev[at], found.test[at] = predict(loop, "dev"), predict(loop, "test")
             return
         encoder.load_tensors({name: total / count for name, total in sums.items()})
         found.average = [predict(loop, "dev"), predict(loop, "test")]
@@ -141,12 +146,9 @@ def _recording(found: Recorded, other: Mapping[str, Tensor], best: bool) -> Iter
     with (
         mock.patch.object(TrainingLoop, "_evaluate", recorded_evaluate),
         mock.patch.object(TrainingLoop, "_load_best", recorded_load_best),
+        mock.patch("auxlearn.results.plots.plot_run"),
     ):
         yield
-
-
-#: Number of test examples, known once the first evaluation has been made.
-TEST_ROWS = [0]
 
 
 def _best_loss(dev: list[np.ndarray], loop: TrainingLoop) -> bool:
@@ -165,10 +167,9 @@ def record(
     Args:
         settings: Of the run.
         other: Parameters of the single task's best checkpoint, for the midpoint; or nothing.
-        best: Only the best checkpoint predicts on test, which takes half of the time.
+        best: Only the best checkpoint predicts, which takes half of the time.
     """
     found = Recorded(labels=data_labels(settings))
-    TEST_ROWS[0] = len(found.labels[1])
     with tempfile.TemporaryDirectory() as folder, _recording(found, other, best):
         config = RunConfig(**settings, keep_model=False, patience=0, output=f"{folder}/run")
         results = train(config)

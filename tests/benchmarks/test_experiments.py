@@ -2,8 +2,8 @@
 
 import argparse
 import math
+import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,12 +79,34 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     assert "100 to 999 times" in again
     # A draw that lacks the second share of one strategy counts for the fixed share alone.
     next(tmp_path.glob("records/tiny/*/0/frequency/steps_0.5.npz")).unlink()
+    (tmp_path / "masking.jsonl").unlink()
     assert run_masking(monkeypatch, tmp_path, *strategies, "--no-run") == 0
     without = capsys.readouterr().out
     assert "Friedman's test over 2 draws" in without
     assert "Of 3 learned weights: `steps 0.3` in 3." in without
     assert run_masking(monkeypatch, tmp_path, *strategies, "--no-run", "--draws", "9") == 0
     assert "No draw has all of" in capsys.readouterr().out
+
+
+def test_what_has_a_result_is_not_trained_on_another_machine(tmp_path, monkeypatch, capsys):
+    trained = []
+    monkeypatch.setattr(masking, "record", faked(trained))
+    assert run_masking(monkeypatch, tmp_path, "--strategies", "random", "whole word") == 0
+    shutil.rmtree(tmp_path / "records")
+    results = (tmp_path / "masking.jsonl").read_text()
+    trained.clear()
+    assert run_masking(monkeypatch, tmp_path, "--strategies", "random", "whole word") == 0
+    assert not trained
+    assert (tmp_path / "masking.jsonl").read_text() == results
+    # What is new is compared with a single task that is trained here.
+    again = ("--strategies", "random", "whole word", "frequency")
+    assert run_masking(monkeypatch, tmp_path, *again) == 0
+    assert [task for _, task in trained] == 2 * [None, "frequency"]
+    assert set(results.splitlines()) < set((tmp_path / "masking.jsonl").read_text().splitlines())
+    trained.clear()
+    assert run_masking(monkeypatch, tmp_path, "--learned", "--strategies", "whole word") == 0
+    assert [task for _, task in trained] == 2 * ["whole_word"]
+    assert "Of 2 learned weights: `steps 0.3` in 2." in capsys.readouterr().out
 
 
 def test_differences_are_tested_in_pairs_over_all_draws():
@@ -100,7 +122,7 @@ def test_differences_are_tested_in_pairs_over_all_draws():
 
 def test_random_masking_has_the_records_of_the_horizons(tmp_path):
     options = argparse.Namespace(output=tmp_path, encoder="tiny", label=None, data=None)
-    own, first = (masking.strategy_folder(options, BEDS[0], 0, one) for one in ("random", "span"))
+    own, first = (masking.Case(options, BEDS[0], 0, one).folder for one in ("random", "span"))
     assert own == masking.record_folder(options, BEDS[0], 0)
     assert first == own / "span"
 
@@ -111,16 +133,18 @@ def test_strategies_are_settings_of_runs(tmp_path, strategy):
         **{"output": tmp_path, "encoder": "tiny", "data": None, "epochs": 2, "eval_epochs": 2},
         **{"batch_size": 16, "max_length": 64, "learning_rate": None, "precision": "fp32"},
     )
-    (tmp_path / "background.txt").write_text("a text\n")
     bed = next(one for one in BEDS if one.data)
-    given = masking.run_settings(options, bed, 3, strategy, SHARE, Path(tmp_path))
+    case = masking.Case(options, bed, 3, strategy)
+    case.data.mkdir(parents=True)
+    (case.data / "background.txt").write_text("a text\n")
+    given = case.settings(SHARE)
     config = RunConfig(**given).resolved()
     assert config.seed == 3
     assert config.eval_steps == 2 * -(-bed.train // 16)
     ((_, settings),) = config.model_dump(mode="json")["aux"][0].items()
     assert settings["probability"] == (0.4 if "40%" in strategy else 0.15)
     assert "corpus" in given["aux"][0][STRATEGIES[strategy][0]]
-    assert "aux" not in masking.run_settings(options, bed, 3, "", SINGLE[0], Path(tmp_path))
+    assert "aux" not in masking.Case(options, bed, 3).settings(SINGLE[0])
 
 
 def test_every_masking_task_is_a_strategy_of_the_benchmark():
