@@ -166,7 +166,7 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
         ends = counts.flip(0).cumsum(0).flip(0)  # places from below that a kind reaches
         sums = torch.cat([values.new_zeros(1), values[here].sort().values.cumsum(0)])
         means = (sums[ends] - sums[ends - counts]) / counts
-        found[row, here] = means[place]
+        found[row, here] = means[place].clamp(max=1)  # a difference of sums is rounded
     return found
 
 

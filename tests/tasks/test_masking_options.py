@@ -177,6 +177,15 @@ def test_the_reverse_order_keeps_mean_and_distribution():
     torch.testing.assert_close(found.sum(1), given.sum(1))
 
 
+def test_the_reverse_of_probabilities_that_reach_one_does_not_exceed_it():
+    scores = torch.rand(200, 12, generator=generator(), dtype=torch.float64) ** 8
+    maskable = torch.ones(200, 12, dtype=torch.bool)
+    given = rescale_to_mean(scores, maskable, 0.3)
+    found = mirrored(given, maskable)
+    assert float(given.max()) == float(found.max()) == 1
+    torch.testing.assert_close(found.sum(1), given.sum(1), atol=1e-12, rtol=0)
+
+
 @pytest.mark.parametrize("unit", ["token", "word"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_every_arrangement_keeps_the_mean_of_every_text(trained_bert, tmp_path, unit, reverse):
