@@ -289,29 +289,36 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
     strategies = [o for o in options.strategies if any(key[2] == o for key in rows)]
     texts: list[str] = []
     for title, learned in (("share 0.3", False), ("learned weight", True)):
-        # A draw counts where all strategies have finished: gains and ranks are over the same draws.
+        finished = {
+            key: one
+            for key, (one, _) in rows.items()
+            if key[1] in options.draws and (not learned or second_share(one) in one)
+        }
+        own = [o for o in strategies if not learned or any(key[2] == o for key in finished)]
+        # A draw counts where all of them have finished: gains and ranks are over the same draws.
         whole: dict[str, list[int]] = {}
-        for setting, draw in sorted({key[:2] for key in rows if key[1] in options.draws}):
-            runs = [rows.get((setting, draw, one), ({}, None))[0] for one in strategies]
-            if all(one and (not learned or second_share(one) in one) for one in runs):
+        for setting, draw in sorted({key[:2] for key in finished}):
+            if all((setting, draw, one) in finished for one in own):
                 whole.setdefault(setting, []).append(draw)
+        if not whole or len(own) < min(2, len(strategies)):
+            continue
         scores: dict[str, dict[str, list[float]]] = {
             one: {
-                setting: [test_accuracy(rows[setting, draw, one][0], learned) for draw in draws]
+                setting: [test_accuracy(finished[setting, draw, one], learned) for draw in draws]
                 for setting, draws in whole.items()
             }
-            for one in strategies
+            for one in own
         }
         scores["single task"] = {
-            s: [100 * rows[s, d, strategies[0]][0]["single 0"].test["best"] for d in draws]
+            s: [100 * finished[s, d, own[0]]["single 0"].test["best"] for d in draws]
             for s, draws in whole.items()
         }
-        texts += ranked(title, scores, options) if whole else ()
+        texts += ranked(title, scores, options)
         if learned:
-            runs = [rows[s, d, one][0] for s in whole for d in whole[s] for one in strategies]
+            runs = [finished[s, d, one] for s in whole for d in whole[s] for one in own]
             counts = Counter(map(chosen_share, runs)).most_common()
             said_so = ", ".join(f"`{name}` in {count}" for name, count in counts)
-            texts += [f"Of {len(runs)} learned weights: {said_so}."] if runs else ()
+            texts.append(f"Of {len(runs)} learned weights: {said_so}.")
     if not texts:
         return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
     head = f"**Encoder `{label(options)}`.**"

@@ -22,7 +22,7 @@ from benchmarks.space import VARIANTS, factors, gains
 from tests import helpers
 
 #: Test examples of a hundred that a strategy is right on, in all settings.
-RIGHT = {None: 50, "random_mlm": 60, "whole_word": 80, "frequency": 70}
+RIGHT = {None: 50, "random_mlm": 60, "whole_word": 80, "frequency": 70, "span": 55}
 
 
 def faked(trained):
@@ -77,6 +77,11 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     assert text.split("With share")[1] in again
     assert "Of 6 learned weights: `steps 0.3` in 6." in again
     assert "100 to 999 times" in again
+    # A strategy without learned weights does not keep the others out of their table.
+    assert run_masking(monkeypatch, tmp_path, *strategies[1:], "span") == 0
+    more = capsys.readouterr().out
+    assert "The mean of all 4 strategies" in more
+    assert "Of 6 learned weights: `steps 0.3` in 6." in more
     # A draw that lacks the second share of one strategy counts for the fixed share alone.
     next(tmp_path.glob("records/tiny/*/0/frequency/steps_0.5.npz")).unlink()
     (tmp_path / "masking.jsonl").unlink()
