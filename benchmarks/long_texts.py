@@ -8,24 +8,22 @@ not trained again, so that the benchmark runs in slices.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from auxlearn import train
 from auxlearn.core.errors import UserError
-from auxlearn.core.files import write_text
-from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
-from benchmarks.tables import table
+from benchmarks.horizon.bed import write_split
+from benchmarks.tables import mean_and_error, table
 
 #: Settings of each way to read long texts; the first is what the others are compared with.
 WAYS: dict[str, Mapping[str, Any]] = {
@@ -99,19 +97,11 @@ def write_draw(options: argparse.Namespace, draw: int) -> Path:
     parts = {
         "train": (pool, order[: options.train]),
         "dev": (pool, order[options.train : options.train + options.dev]),
-        "test": (test, range(min(options.test, len(test)))),
+        "test": (test, list(range(min(options.test, len(test))))),
     }
-    folder.mkdir(parents=True, exist_ok=True)
     for name, (split, rows) in parts.items():
-        write_text(folder / f"{name}.jsonl", "".join(line(split, row) for row in rows))
+        write_split(folder / f"{name}.jsonl", split.select(rows))
     return folder
-
-
-def line(split: Split, row: int) -> str:
-    """Return an example as a line of JSON."""
-    assert split.labels is not None
-    label = split.label_names[split.labels[row]]
-    return json.dumps({"text": split.texts[row], "label": label}) + "\n"
 
 
 def accuracy(results: RunResults) -> float:
@@ -140,12 +130,6 @@ def report(options: argparse.Namespace, found: Sequence[Mapping[str, RunResults]
     title = f"{options.encoder}, {len(found)} draws of {options.train} texts of {options.dataset}"
     heads = ["reading", "test accuracy", f"minus {first}", "log loss", "steps", "time"]
     return "\n".join([title, "", table(heads, rows)])
-
-
-def mean_and_error(values: Sequence[float]) -> str:
-    """Return a mean with its standard error."""
-    error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return f"{fmean(values):+.1f} ± {error:.1f}"
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 Settings, draws and records are those of :mod:`benchmarks.horizon`: with its ``--output``, the
 single task and ``random_mlm`` are not trained again. Each strategy is trained with the share 0.3
-and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a
-result is not trained again, so that the benchmark runs in slices (``--minutes``).
+and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a result is not trained again,
+so that the benchmark runs in slices (``--minutes``). ``--costs`` measures processor time instead.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -30,8 +31,13 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
+from auxlearn.core.settings import PluginChoice
+from auxlearn.data.batches import collate
 from auxlearn.data.load import load_dataset
+from auxlearn.encoders.device import choose_compute
 from auxlearn.mask_analysis.masks import MaskReport, inspect_masks
+from auxlearn.tasks.base import MaskedLanguageModelling
+from auxlearn.training.setup import Materials, prepare_task
 from benchmarks.horizon.__main__ import (
     base_settings,
     folder_name,
@@ -53,7 +59,7 @@ from benchmarks.horizon.record import record
 from benchmarks.horizon.report import DEFAULT_EVIDENCE
 from benchmarks.horizon.scores import DEFAULT_ORDER, Draw, Summary, summarise, taken, tried
 from benchmarks.report import put
-from benchmarks.tables import table
+from benchmarks.tables import read_lines, table
 
 #: Settings with one task of masked language modelling on texts of their own data set.
 BEDS = tuple(
@@ -105,6 +111,10 @@ def main() -> int:
     options = read_options()
     torch.set_num_threads(options.threads)
     try:
+        if options.costs:
+            text = options.costs.read_text(encoding="utf-8")
+            write_text(options.costs, put(text, "masking costs", [prices(options)]))
+            return 0
         rows = read_all(options)
         if not options.no_run:
             train_missing(options, rows)
@@ -126,21 +136,17 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--learned", action="store_true", help="the shares of meta as well")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="critical-difference diagram")
+    parser.add_argument("--costs", type=Path, metavar="PAGE", help="measure costs, write that page")
     return parser.parse_args()
-
-
-def beds(options: argparse.Namespace) -> list[Setting]:
-    """Return the settings that are asked for and whose data are there."""
-    only = options.only or [""]
-    named = [one for one in BEDS if any(part in one.name for part in only)]
-    return [one for one in named if one.data is None or options.data is not None]
 
 
 def train_missing(options: argparse.Namespace, rows: Rows) -> None:
     """Train what has no result yet, all settings of a draw before the next draw."""
     end = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
+    named = [one for one in BEDS if any(part in one.name for part in options.only or [""])]
+    settings = [one for one in named if one.data is None or options.data is not None]
     for draw in options.draws:
-        for setting in beds(options):
+        for setting in settings:
             for strategy in options.strategies:
                 case = Case(options, setting, draw, strategy)
                 write_draw(setting, draw, options.data, case.data)
@@ -228,36 +234,30 @@ class Case:
         print(f"{self.setting.name}, {self.draw}, {name}: {found.seconds:.1f} s")
 
     def look(self) -> None:
-        """Write what a strategy masks, and how long preparing it took, nothing in the cache."""
+        """Write what a strategy masks."""
         path = self.folder / "masks.json"
         if path.is_file():
             return
         settings = self.settings(SHARE)
         ((name, given),) = settings["aux"][0].items()  # parts of speech are those of labelled texts
         settings["aux"] = ({name: {k: v for k, v in given.items() if k != "corpus"}},)
-        cache, output = path.parent / "cache", path.parent / "none"
-        config = RunConfig(**{**settings, "cache_dir": str(cache), "output": str(output)})
-        started = time.perf_counter()
-        found: MaskReport = inspect_masks(config.resolved(), texts=0, reporter=Reporter())
-        shutil.rmtree(cache, ignore_errors=True)
+        config = RunConfig(**settings, output=str(path.parent / "none")).resolved()
+        found: MaskReport = inspect_masks(config, texts=0, reporter=Reporter())
         (spread,) = found.spreads.values()
         kinds = (*found.parts_of_speech, *found.frequencies)
         masks = {
-            "seconds": time.perf_counter() - started,
             "tokens": found.tokens,
             "mean": spread.mean,
             "moved": spread.moved - spread.by_chance,
             "groups": {one.name: [one.tokens, one.ratio(name)] for one in kinds},
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(masks))
 
 
 def read_all(options: argparse.Namespace) -> Rows:
     """Return what has been recorded with an encoder, and add it to the file of results."""
-    encoder = label(options)
-    lines = options.results.read_text("utf-8").splitlines() if options.results.is_file() else []
-    known = {tuple(one["key"]): one for one in map(json.loads, lines)}
+    encoder, kept = label(options), {one.name for one in (SINGLE[0], *GRID)}
+    known = {tuple(one["key"]): one for one in read_lines(options.results)}
     for setting in BEDS:
         for draw in FOR_RULES:
             for strategy in STRATEGIES if record_folder(options, setting, draw).is_dir() else ():
@@ -265,7 +265,7 @@ def read_all(options: argparse.Namespace) -> Rows:
                 row = known.get(key, {"runs": {}, "masks": None})
                 case = Case(options, setting, draw, strategy)
                 found = case.summaries().items()
-                runs = {n: asdict(one) for n, one in found if n in KEPT} | row["runs"]
+                runs = {n: asdict(one) for n, one in found if n in kept} | row["runs"]
                 path = case.folder / "masks.json"
                 masks = row["masks"] or (json.loads(path.read_text()) if path.is_file() else None)
                 if "single 0" in runs and SHARE.name in runs:
@@ -281,9 +281,6 @@ def read_all(options: argparse.Namespace) -> Rows:
     }
 
 
-KEPT = ("single 0", *(one.name for one in GRID))
-
-
 def page(rows: Rows, options: argparse.Namespace) -> list[str]:
     """Return the tables: gains and ranks, and what is masked."""
     strategies = [o for o in options.strategies if any(key[2] == o for key in rows)]
@@ -294,6 +291,7 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
             for key, (one, _) in rows.items()
             if key[1] in options.draws and (not learned or second_share(one) in one)
         }
+        used = {k: one[chosen_share(one) if learned else SHARE.name] for k, one in finished.items()}
         own = [o for o in strategies if not learned or any(key[2] == o for key in finished)]
         # A draw counts where all of them have finished: gains and ranks are over the same draws.
         whole: dict[str, list[int]] = {}
@@ -304,8 +302,7 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
             continue
         scores: dict[str, dict[str, list[float]]] = {
             one: {
-                setting: [test_accuracy(finished[setting, draw, one], learned) for draw in draws]
-                for setting, draws in whole.items()
+                s: [100 * used[s, d, one].test["best"] for d in draws] for s, draws in whole.items()
             }
             for one in own
         }
@@ -315,19 +312,44 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
         }
         texts += ranked(title, scores, options)
         if learned:
-            runs = [finished[s, d, one] for s in whole for d in whole[s] for one in own]
-            counts = Counter(map(chosen_share, runs)).most_common()
-            said_so = ", ".join(f"`{name}` in {count}" for name, count in counts)
-            texts.append(f"Of {len(runs)} learned weights: {said_so}.")
+            counts = Counter(used[s, d, o].variant for s in whole for d in whole[s] for o in own)
+            said_so = ", ".join(f"`{name}` in {count}" for name, count in counts.most_common())
+            texts.append(f"Of {counts.total()} learned weights: {said_so}.")
     if not texts:
         return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
-    head = f"**Encoder `{label(options)}`.**"
-    return [head, *texts, *costs(rows, strategies), *finds(rows, strategies)]
+    texts.insert(0, f"**Encoder `{label(options)}`.**")
+    return [*texts, *places(rows, strategies), *finds(rows, strategies)]
 
 
-def second_share(runs: Draw) -> str:
-    """Return the name of the second share that ``meta`` tries."""
-    return tried(runs, DEFAULT_ORDER, "calibrated", "best")[1]
+def prices(options: argparse.Namespace) -> str:
+    """Return the processor time of preparing a strategy, nothing cached, and of masking a batch."""
+    config = RunConfig(encoder=options.encoder, max_length=options.max_length, device="cpu")
+    rows = []
+    for strategy in options.strategies:
+        case = Case(options, BEDS[0], 0, strategy)
+        if case.task is None:
+            continue
+        with TemporaryDirectory() as folder:
+            own = config.model_copy(update={"cache_dir": folder})
+            parts = Materials(own, choose_compute(own), Reporter())
+            texts = parts.tokenize(parts.data.train)
+            choice = PluginChoice(name=case.task[0], options=dict(case.task[1]))
+            began = time.process_time()
+            task = prepare_task(choice, parts.context(strategy, parts.data.train, texts))
+            seconds = time.process_time() - began
+        assert isinstance(task, MaskedLanguageModelling)
+        batches = [collate(task.texts, some) for some in torch.arange(len(task.texts)).split(32)]
+        generator, began = torch.Generator(), time.process_time()
+        for batch in batches:
+            task._corrupt(parts.encoder, batch, task.choose_tokens(batch, generator), generator)
+        masking = time.process_time() - began
+        rows.append([strategy, f"{seconds:.1f}", f"{1000 * masking / len(batches):.1f}"])
+    began = time.process_time()
+    for batch in batches:
+        task.loss(parts.encoder, batch, generator).backward()
+    whole = (time.process_time() - began) / len(batches)
+    rows.append(["loss and gradient of the last", "", f"{1000 * whole:.1f}"])
+    return table(["strategy", "preparing, s", "a batch of 32, ms"], rows)
 
 
 def chosen_share(runs: Draw) -> str:
@@ -335,9 +357,9 @@ def chosen_share(runs: Draw) -> str:
     return taken(runs, DEFAULT_ORDER, "calibrated", "best", DEFAULT_EVIDENCE)
 
 
-def test_accuracy(runs: Draw, learned: bool) -> float:
-    """Return the test accuracy in percent, of the share 0.3 or of what ``meta`` takes."""
-    return 100 * runs[chosen_share(runs) if learned else SHARE.name].test["best"]
+def second_share(runs: Draw) -> str:
+    """Return the name of the second share that ``meta`` tries."""
+    return tried(runs, DEFAULT_ORDER, "calibrated", "best")[1]
 
 
 def ranked(
@@ -411,7 +433,7 @@ def said(mean: float, error: float, p: float) -> str:
     return f"{mean:+.1f}" if math.isnan(error) else f"{mean:+.1f} ± {error:.1f}"
 
 
-def costs(rows: Rows, strategies: Sequence[str]) -> Iterator[str]:
+def places(rows: Rows, strategies: Sequence[str]) -> Iterator[str]:
     """Yield where the masks of each strategy fall."""
     lines = []
     for one in strategies:

@@ -29,7 +29,7 @@ from auxlearn.training.loop import TrainingLoop
 from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import SETTINGS, write_draw
 from benchmarks.report import put
-from benchmarks.tables import table
+from benchmarks.tables import mean_and_error, read_lines, table
 
 SETTING = SETTINGS[0]
 FIXED = {"fixed": {"alpha": 0.3, "mix": "steps"}}
@@ -68,7 +68,7 @@ def main() -> None:
         print(costs(options.output))
         return
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    records = read(options.results)
+    records = read_lines(options.results)
     done = {(one["draw"], one["variant"]) for one in records}
     for draw in options.draws:
         folder = options.output / "data" / str(draw)
@@ -85,12 +85,6 @@ def main() -> None:
     if options.page:
         text = options.page.read_text(encoding="utf-8")
         write_text(options.page, put(text, "space", tables))
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a file, if it exists."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines]
 
 
 def settings_of(
@@ -134,7 +128,7 @@ def trained(draw: int, name: str, folder: Path, output: Path) -> dict[str, Any]:
 
 def horizon() -> list[dict[str, Any]]:
     """Return the records of single task and ``random_mlm``, and restarts chosen on dev."""
-    rows = [one for one in read(RESULTS / "horizon.jsonl") if one["setting"] == SETTING.name]
+    rows = [one for one in read_lines(RESULTS / "horizon.jsonl") if one["setting"] == SETTING.name]
     found: dict[tuple[int, str], dict[str, Any]] = {
         (one["draw"], one["variant"]): {
             "draw": one["draw"],
@@ -171,10 +165,8 @@ def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
         ]
         points = [100 * (one["test"] - single["test"]) for single, one in pairs]
         if len(points) > 1:
-            error = statistics.stdev(points) / len(points) ** 0.5
             accuracy = 100 * statistics.fmean(one["test"] for _, one in pairs)
-            gain = f"{statistics.fmean(points):+.1f} ± {error:.1f}"
-            rows.append([name, str(len(points)), f"{accuracy:.1f}", gain])
+            rows.append([name, str(len(points)), f"{accuracy:.1f}", mean_and_error(points)])
     return table(["method", "draws", "test accuracy", "minus single task"], rows)
 
 

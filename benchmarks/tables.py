@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 
@@ -23,3 +26,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table; all columns but the first are numeric."""
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def mean_and_error(values: Sequence[float]) -> str:
+    """Return the mean of differences with its standard error, of two or more."""
+    error = f" ± {stdev(values) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
+    return f"{fmean(values):+.1f}{error}"
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file of JSON lines; none if it does not exist."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [json.loads(line) for line in lines]

@@ -39,6 +39,7 @@ from benchmarks.horizon.record import record, register
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, summarise
 from benchmarks.report import put
+from benchmarks.tables import read_lines
 
 #: Registers ``shuffled_labels``.
 PLUGIN = Path(__file__).parents[2] / "examples" / "clean_vs_shuffled.py"
@@ -108,11 +109,10 @@ def options_of(name: str, description: str | None, draws: list[int]) -> argparse
 def train_missing(options: argparse.Namespace) -> None:
     """Train what has no record yet, all settings of a draw before the next draw."""
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    only = options.only or [""]
     known = {(one.encoder, one.setting, one.draw, one.variant) for one in read_all(options)}
     for draw in options.draws:
         for setting in SETTINGS:
-            if any(part in setting.name for part in only):
+            if any(part in setting.name for part in options.only or [""]):
                 key = (label(options), setting.name, draw)
                 names = {variant for *rest, variant in known if tuple(rest) == key}
                 train_draw(setting, draw, options, end, names)
@@ -187,8 +187,7 @@ def label(options: argparse.Namespace) -> str:
 
 def read_all(options: argparse.Namespace) -> list[Summary]:
     """Return all summaries, and add those of new records to the file of results."""
-    lines = options.results.read_text().splitlines() if options.results.is_file() else []
-    found = [Summary(**json.loads(line)) for line in lines]
+    found = [Summary(**one) for one in read_lines(options.results)]
     for setting, draw in product(SETTINGS, (*FOR_RULES, *FOR_KIND)):
         folder = record_folder(options, setting, draw)
         found += summarise(folder, label(options), setting.name, draw)

@@ -114,6 +114,31 @@ def test_what_has_a_result_is_not_trained_on_another_machine(tmp_path, monkeypat
     assert "Of 2 learned weights: `steps 0.3` in 2." in capsys.readouterr().out
 
 
+def test_the_page_of_costs_has_a_row_for_each_strategy(tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- masking costs -->\nold\n<!-- /masking costs -->\nafter\n")
+    given = (
+        "--costs",
+        str(page),
+        "--max-length",
+        "8",
+        "--strategies",
+        "random",
+        "difference",
+        "pmi",
+    )
+    assert run_masking(monkeypatch, tmp_path, *given) == 0
+    before, _, head, _, *rows, _, after = page.read_text().splitlines()
+    assert (before, after) == ("before", "after")
+    assert head == "| strategy | preparing, s | a batch of 32, ms |"
+    costs = {name: cells for _, name, *cells, _ in (row.split("|") for row in rows)}
+    # Without --data there are no texts that `difference` could compare with.
+    assert [*costs] == [" random ", " pmi ", " loss and gradient of the last "]
+    assert float(costs[" random "][0]) < float(costs[" pmi "][0])
+    assert all(float(cells[1]) > 0 for cells in costs.values())
+    assert not (tmp_path / "masking.jsonl").exists()
+
+
 def test_differences_are_tested_in_pairs_over_all_draws():
     first = {"a": [60.0, 62.0, 64.5], "b": [70.0, 71.0]}
     other = {"a": [59.0, 62.5, 61.0], "b": [68.0, 70.5]}
