@@ -66,7 +66,7 @@ class InforMask(ScoredMasking):
     def scores(self, context: ObjectiveContext) -> Tensor:
         ids, maskable = self.texts.input_ids.long(), self.texts.maskable
         if self.options.rates:
-            return rates_of(context, self.options.rates, int(ids.max()) + 1)[ids]
+            return rates_of(context, self.options.rates)[ids]
         self.pairs = text_pairs(self.texts)
         generator = context.generator("informask")
         counts = torch.zeros(len(ids), dtype=torch.float64)
@@ -131,7 +131,7 @@ def best_mask(
     return masks[int(relevance.argmin() if lowest else relevance.argmax())]
 
 
-def rates_of(context: ObjectiveContext, path: str, size: int) -> Tensor:
+def rates_of(context: ObjectiveContext, path: str) -> Tensor:
     """Read a file of rates by token id; tokens that it lacks have rate 0."""
     place = expand(path, ConfigError)
     try:
@@ -139,8 +139,13 @@ def rates_of(context: ObjectiveContext, path: str, size: int) -> Tensor:
         rates = {int(token): float(rate) for token, rate in found.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{place} is no JSON object of token id to rate: {error}") from None
-    table = torch.zeros(max(size, 1 + max(rates, default=0)), dtype=torch.float64)
+    table = torch.zeros(len(context.encoder.tokenizer), dtype=torch.float64)
     for token, rate in rates.items():
+        if not 0 <= token < len(table):
+            raise DataError(
+                f"{place} has a rate of token {token}, but the encoder has {len(table)} tokens: "
+                "give the rates of its own vocabulary"
+            )
         table[token] = rate
     if not bool(((table >= 0) & (table <= 1)).all()):
         raise DataError(f"{place} has rates outside 0 to 1: give probabilities")
