@@ -400,7 +400,7 @@ def plot_ranks(found: RankComparison) -> Figure:
     axes.plot([1, methods], [0, 0], **thin)
     for rank in range(1, methods + 1):
         axes.plot([rank, rank], [0, 0.05], **thin)
-        if methods <= 10 or rank % 2:  # labels of all ranks would touch
+        if (rank - 1) % math.ceil(methods / 10) == 0:  # labels of all ranks would touch
             axes.text(rank, 0.07, str(rank), ha="center", va="bottom", fontsize=6)
     width = min(found.ranks.critical_difference, 2.1 * span)
     axes.plot([1, 1 + width], [0.3, 0.3], **thin)

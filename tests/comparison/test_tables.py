@@ -4,6 +4,7 @@ import csv
 import io
 import re
 import statistics
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.formats import html, pair_rows, render, score_rows, terminal
 from auxlearn.comparison.plots import best_so_far, mean_curve, plot_comparison
+from auxlearn.comparison.result import RankComparison
+from auxlearn.comparison.statistics import rank_methods
 from auxlearn.comparison.tables import Layout
 from auxlearn.core.errors import ConfigError
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
@@ -211,6 +214,18 @@ def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch)
         assert len(drawn[kind].legends) == 1
     assert drawn["epochs"].axes[0].get_xlim()[0] == 0
     assert drawn["epochs"].get_size_inches()[0] == pytest.approx(3.3)
+
+
+@pytest.mark.parametrize("methods", [3, 14, 31])
+def test_the_labels_of_ranks_do_not_touch(methods):
+    draws = np.random.default_rng(0)
+    ranks = rank_methods({f"method {n}": draws.random(5).tolist() for n in range(methods)})
+    figure = plots.plot_ranks(RankComparison("test", "accuracy", ranks, {}, None))
+    figure.canvas.draw()
+    labels = [one for one in figure.axes[0].texts if one.get_text().isdigit()]
+    assert len(labels) >= min(methods, 5)
+    boxes = [one.get_window_extent() for one in labels]
+    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_no_plot_is_written_over_another(make_sweep, tmp_path, monkeypatch):
