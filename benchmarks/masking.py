@@ -125,7 +125,8 @@ def main() -> int:
     texts = page(rows, options)
     if options.page:
         old = options.page.read_text(encoding="utf-8")
-        write_text(options.page, put(old, f"masking {label(options)}", texts))
+        every = "all " if options.strategies == list(STRATEGIES) else ""
+        write_text(options.page, put(old, f"masking {every}{label(options)}", texts))
     print("\n\n".join(texts))
     return 0
 
