@@ -382,7 +382,8 @@ def _plot_scores(block: Block) -> Figure:
 
 def plot_ranks(found: RankComparison) -> Figure:
     """Draw a critical-difference diagram (Demšar, 2006, figure 1): methods at their average ranks,
-    the best on the left; a bar joins those that do not differ significantly.
+    the best on the left; a bar joins those that do not differ significantly. Of more than ten
+    methods, the axis has only the ranks around the averages.
     """
     ranks, methods = found.ranks.ranks, len(found.ranks.ranks)
     order = sorted(ranks, key=lambda name: ranks[name])
@@ -393,33 +394,36 @@ def plot_ranks(found: RankComparison) -> Figure:
     depth = height * (len(left) + 1) + 0.09 * len(bars)
     figure, (axes,) = print_figure(0.75 + depth)
     axes.set_axis_off()
-    span = methods - 1
-    axes.set_xlim(1 - 0.62 * span, methods + 0.62 * span)
+    first, last = 1, methods
+    if methods > 10:
+        first, last = math.floor(ranks[order[0]]), math.ceil(ranks[order[-1]])
+    span = max(1, last - first)
+    axes.set_xlim(first - 0.62 * span, last + 0.62 * span)
     axes.set_ylim(-depth, 0.55)
     thin: dict[str, Any] = {"color": "black", "linewidth": 0.7, "clip_on": False}
-    axes.plot([1, methods], [0, 0], **thin)
-    for rank in range(1, methods + 1):
+    axes.plot([first, last], [0, 0], **thin)
+    for rank in range(first, last + 1):
         axes.plot([rank, rank], [0, 0.05], **thin)
-        if (rank - 1) % math.ceil(methods / 10) == 0:  # labels of all ranks would touch
+        if (rank - first) % math.ceil((span + 1) / (10 if last <= 10 else 6)) == 0:  # none touch
             axes.text(rank, 0.07, str(rank), ha="center", va="bottom", fontsize=6)
     width = min(found.ranks.critical_difference, 2.1 * span)
-    axes.plot([1, 1 + width], [0.3, 0.3], **thin)
-    for end in (1, 1 + width):
+    axes.plot([first, first + width], [0.3, 0.3], **thin)
+    for end in (first, first + width):
         axes.plot([end, end], [0.27, 0.33], **thin)
     text = f"critical difference {found.ranks.critical_difference:.2f}"
-    axes.text(1, 0.36, text, ha="left", va="bottom", fontsize=6)
+    axes.text(first, 0.36, text, ha="left", va="bottom", fontsize=6)
     for number, name in enumerate(order):
         on_left = name in left
         line = number if on_left else methods - 1 - number
         y = -0.09 * len(bars) - height * (line + 1)
-        end = 1 - 0.08 * span if on_left else methods + 0.08 * span
+        end = first - 0.08 * span if on_left else last + 0.08 * span
         axes.plot([ranks[name], ranks[name], end], [0, y, y], **thin)
         shift = -0.02 * span if on_left else 0.02 * span
         side = "right" if on_left else "left"
         axes.text(end + shift, y, labels[name], ha=side, va="center", fontsize=6, linespacing=0.8)
     for number, members in enumerate(bars):
         y = -0.06 - 0.09 * number
-        ends = [ranks[members[0]] - 0.03, ranks[members[-1]] + 0.03]
+        ends = [ranks[members[0]] - 0.004 * span, ranks[members[-1]] + 0.004 * span]
         axes.plot(ends, [y, y], color="black", linewidth=2.2, solid_capstyle="butt")
     return figure
 

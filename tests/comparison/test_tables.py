@@ -223,7 +223,7 @@ def test_the_labels_of_ranks_do_not_touch(methods):
     figure = plots.plot_ranks(RankComparison("test", "accuracy", ranks, {}, None))
     figure.canvas.draw()
     labels = [one for one in figure.axes[0].texts if one.get_text().isdigit()]
-    assert len(labels) >= min(methods, 5)
+    assert len(labels) >= 3
     boxes = [one.get_window_extent() for one in labels]
     assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
