@@ -325,6 +325,7 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
 def prices(options: argparse.Namespace) -> str:
     """Return the processor time of preparing a strategy, nothing cached, and of masking a batch."""
     config = RunConfig(encoder=options.encoder, max_length=options.max_length, device="cpu")
+    dataset = load_dataset("pydocs")
     rows = []
     for strategy in options.strategies:
         case = Case(options, BEDS[0], 0, strategy)
@@ -332,7 +333,7 @@ def prices(options: argparse.Namespace) -> str:
             continue
         with TemporaryDirectory() as folder:
             own = config.model_copy(update={"cache_dir": folder})
-            parts = Materials(own, choose_compute(own), Reporter())
+            parts = Materials(own, choose_compute(own), Reporter(), dataset=dataset)
             texts = parts.tokenize(parts.data.train)
             choice = PluginChoice(name=case.task[0], options=dict(case.task[1]))
             began = time.process_time()
