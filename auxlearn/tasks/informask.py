@@ -140,13 +140,10 @@ def rates_of(context: ObjectiveContext, path: str) -> Tensor:
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{place} is no JSON object of token id to rate: {error}") from None
     table = torch.zeros(len(context.encoder.tokenizer), dtype=torch.float64)
-    for token, rate in rates.items():
-        if not 0 <= token < len(table):
-            raise DataError(
-                f"{place} has a rate of token {token}, but the encoder has {len(table)} tokens: "
-                "give the rates of its own vocabulary"
-            )
-        table[token] = rate
+    if wrong := [token for token in rates if not 0 <= token < len(table)]:
+        what = f"a rate of token {wrong[0]}, but the encoder has {len(table)} tokens"
+        raise DataError(f"{place} has {what}: give the rates of its own vocabulary")
+    table[torch.tensor([*rates]).long()] = torch.tensor([*rates.values()], dtype=torch.float64)
     if not bool(((table >= 0) & (table <= 1)).all()):
         raise DataError(f"{place} has rates outside 0 to 1: give probabilities")
     return table
