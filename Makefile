@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# Tests start processes and workers, each of which would otherwise compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all lint format docs bench bench-gpu clean
 
 # Modules are compiled on all cores, which pip does not; large parts that nothing here imports are not.

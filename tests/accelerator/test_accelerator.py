@@ -39,6 +39,10 @@ OF_TASK = {
     "mask_tuning": 1,
     # The probabilities, from which a token is sampled on the CPU, and the sampled tokens.
     "replaced_tokens": 2,
+    # The tokens of the primary loss and its gradients at them: the masks that follow from their
+    # averages are chosen on the CPU. The mixture that is trained here has it as a part.
+    "typhoon": 2,
+    "mixture": 2,
 }
 
 #: Waits of a step while the weights move; a rule that is not named here may wait once.

@@ -331,7 +331,7 @@ def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
     out = tmp_path / "report.html"
     with pytest.raises(UserError, match=need):
         report(folder.path, output=out, restarts=3)
-    run = next(folder.path.glob("trials/*"))
+    run = folder.run(folder.load_plan()[0].digest).path
     with pytest.raises(UserError, match="the best of 3 seeds takes at least 4"):
         report(run, output=out, restarts=3)
     assert not out.exists()
