@@ -125,8 +125,7 @@ def main() -> int:
     texts = page(rows, options)
     if options.page:
         old = options.page.read_text(encoding="utf-8")
-        every = "all " if options.strategies == list(STRATEGIES) else ""
-        write_text(options.page, put(old, f"masking {every}{label(options)}", texts))
+        write_text(options.page, put(old, f"masking {label(options)}", texts))
     print("\n\n".join(texts))
     return 0
 
@@ -401,11 +400,12 @@ def ranked(
     heads = [f"{name} ({draws})" for name, draws in settings.items()]
     yield table(["strategy", "rank", "by setting", *heads, "minus random", "p"], lines)
     names = [name for name in scores if name != "single task"]
-    together = {
-        s: [fmean(x) for x in zip(*(scores[n][s] for n in names), strict=True)] for s in single
-    }
-    mean = said(*against(together, single))
+    mean = said(*against(average(scores, names), single))
     yield f"The mean of all {len(names)} strategies is {mean} points from the single task."
+    if pairs := [name for name in names if f"{name} reversed" in scores]:
+        reverses = average(scores, [f"{name} reversed" for name in pairs])
+        mean = said(*against(average(scores, pairs), reverses))
+        yield f"Scores minus their reverses ({', '.join(pairs)}): {mean} points."
     for one, what in ((blocks, "draws"), (ranks, "settings")):
         if not math.isnan(one.p_friedman):
             yield (
@@ -417,6 +417,16 @@ def ranked(
         figure = plot_ranks(RankComparison("test", "accuracy", blocks, {}, None))  # type: ignore[arg-type]
         place = options.plot.with_stem(f"{options.plot.stem}_{title.split()[0]}")
         figure.savefig(place, dpi=200, bbox_inches="tight")
+
+
+def average(
+    scores: Mapping[str, Mapping[str, Sequence[float]]], names: Sequence[str]
+) -> dict[str, list[float]]:
+    """Return the mean of some methods, by setting and draw."""
+    return {
+        setting: [fmean(x) for x in zip(*(scores[name][setting] for name in names), strict=True)]
+        for setting in scores[names[0]]
+    }
 
 
 def against(
