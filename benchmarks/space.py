@@ -23,16 +23,21 @@ from unittest import mock
 import torch
 
 from auxlearn import RunConfig, train
+from auxlearn.comparison.statistics import holm
 from auxlearn.core.files import write_text
 from auxlearn.tasks.space import Space, SpaceOptions
 from auxlearn.training.loop import TrainingLoop
 from benchmarks.common import RESULTS
-from benchmarks.horizon.bed import SETTINGS, write_draw
+from benchmarks.horizon.bed import FOR_RULES, SETTINGS, write_draw
+from benchmarks.horizon.scores import Summary
+from benchmarks.masking import against, chosen_share, said
 from benchmarks.report import put
-from benchmarks.tables import mean_and_error, read_lines, table
+from benchmarks.tables import read_lines, table
 
 SETTING = SETTINGS[0]
 FIXED = {"fixed": {"alpha": 0.3, "mix": "steps"}}
+HALF = {"fixed": {"alpha": 0.5, "mix": "steps"}}
+MIXED = {"fixed": {"alpha": 0.3, "mix": "gradients"}}
 #: Task, its options beside the corpus, and the weighting.
 VARIANTS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "`l3mask`, share 0.3": ("l3mask", {}, FIXED),
@@ -40,6 +45,10 @@ VARIANTS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "`space`, n = 6, `aang`": ("space", {"per_step": 6}, "aang"),
     "`space`, n = 3, share 0.3": ("space", {"per_step": 3}, FIXED),
     "`space`, n = 6, share 0.3": ("space", {"per_step": 6}, FIXED),
+    "`space`, n = 3, `meta`": ("space", {"per_step": 3}, "meta"),
+    "`space`, n = 6, `meta`": ("space", {"per_step": 6}, "meta"),
+    "`space`, n = 3, share 0.5": ("space", {"per_step": 3}, HALF),
+    "`space`, n = 3, share 0.3 of the gradient": ("space", {"per_step": 3}, MIXED),
 }
 #: How a step is made, and epochs of a run whose steps are timed.
 RUN_STEP, COST_EPOCHS = TrainingLoop.run_step, 1
@@ -49,6 +58,8 @@ KNOWN = {
     "steps 0.3": "`random_mlm`, share 0.3",
     "steps 0.5": "`random_mlm`, share 0.5",
 }
+#: The method that all others are compared with as well.
+LEARNED = "`random_mlm`, `meta`"
 
 
 def main() -> None:
@@ -56,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/space"), metavar="DIR")
     parser.add_argument("--results", type=Path, default=RESULTS / "space.jsonl", metavar="FILE")
-    parser.add_argument("--draws", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--draws", nargs="+", type=int, default=list(FOR_RULES))
     parser.add_argument("--only", default="", metavar="TEXT", help="variants whose name has it")
     parser.add_argument("--no-run", action="store_true", help="report on what has finished")
     parser.add_argument("--page", type=Path, help="page whose section of tables is replaced")
@@ -127,47 +138,53 @@ def trained(draw: int, name: str, folder: Path, output: Path) -> dict[str, Any]:
 
 
 def horizon() -> list[dict[str, Any]]:
-    """Return the records of single task and ``random_mlm``, and restarts chosen on dev."""
-    rows = [one for one in read_lines(RESULTS / "horizon.jsonl") if one["setting"] == SETTING.name]
-    found: dict[tuple[int, str], dict[str, Any]] = {
-        (one["draw"], one["variant"]): {
-            "draw": one["draw"],
-            "variant": KNOWN.get(one["variant"], one["variant"]),
-            "dev": one["dev"]["best"],
-            "test": one["test"]["best"],
-            "seconds": one["seconds"],
-        }
-        for one in rows
-        if one["encoder"] == "tiny"
-    }
-    every = list(found.values())
-    for draw in {one["draw"] for one in every}:
+    """Return the records of single task and ``random_mlm``; restarts and weight chosen on dev."""
+    draws: dict[int, dict[str, Summary]] = {}
+    for row in read_lines(RESULTS / "horizon.jsonl"):
+        if row["setting"] == SETTING.name and row["encoder"] == "tiny":
+            draws.setdefault(row["draw"], {})[row["variant"]] = Summary(**row)
+    every = []
+    for draw, runs in draws.items():
+        named = {KNOWN.get(name, name): run for name, run in runs.items()}
+        if all(name in runs for name in ("single 0", *KNOWN)):
+            named[LEARNED] = runs[chosen_share(runs)]
         for count in (3, 5):
-            runs = [found.get((draw, f"single {number}")) for number in range(count)]
-            if all(runs):
-                best = max((run for run in runs if run), key=lambda run: run["dev"])
-                seconds = sum(run["seconds"] for run in runs if run)
-                name = f"best of {count} restarts"
-                every.append({**best, "variant": name, "seconds": seconds})
+            seeds = [runs.get(f"single {number}") for number in range(count)]
+            if all(seeds):
+                best = max((run for run in seeds if run), key=lambda run: run.dev["best"])
+                named[f"best of {count} restarts"] = best
+        every += [
+            {"draw": draw, "variant": name, "test": run.test["best"]} for name, run in named.items()
+        ]
     return every
 
 
 def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
-    """Return test accuracy minus that of the single task, in points with standard errors."""
-    by = {(one["draw"], one["variant"]): one for one in records}
-    names = [*KNOWN.values(), *VARIANTS, "best of 3 restarts", "best of 5 restarts"]
+    """Return test accuracy minus that of the single task and of ``meta``, in points.
+
+    Standard errors are those of the differences of the same draws; p of the former by a paired
+    t-test with Holm's correction.
+    """
+    of: dict[str, dict[int, float]] = {}
+    for one in records:
+        if one["draw"] in draws:
+            of.setdefault(one["variant"], {})[one["draw"]] = 100 * one["test"]
+    names = [*KNOWN.values(), LEARNED, *VARIANTS, "best of 3 restarts", "best of 5 restarts"]
+    names = [name for name in names if len(of.get(name, {})) > 1]
+
+    def minus(name: str, other: str) -> tuple[float, float, float]:
+        both = sorted(of[name].keys() & of[other].keys())
+        return against({"": [of[name][n] for n in both]}, {"": [of[other][n] for n in both]})
+
+    found = {name: minus(name, "single 0") for name in names}
     rows = []
-    for name in names:
-        pairs = [
-            (by[draw, "single 0"], by[draw, name])
-            for draw in draws
-            if (draw, name) in by and (draw, "single 0") in by
-        ]
-        points = [100 * (one["test"] - single["test"]) for single, one in pairs]
-        if len(points) > 1:
-            accuracy = 100 * statistics.fmean(one["test"] for _, one in pairs)
-            rows.append([name, str(len(points)), f"{accuracy:.1f}", mean_and_error(points)])
-    return table(["method", "draws", "test accuracy", "minus single task"], rows)
+    for name, p in zip(names, holm([one[2] for one in found.values()]), strict=True):
+        own = of[name].values()
+        control = "" if name == LEARNED else said(*minus(name, LEARNED))
+        accuracy = f"{statistics.fmean(own):.1f}"
+        rows.append([name, str(len(own)), accuracy, said(*found[name]), f"{p:.2f}", control])
+    heads = ["method", "draws", "test accuracy", "minus single task", "p", f"minus {LEARNED}"]
+    return table(heads, rows)
 
 
 def factors(records: Sequence[Mapping[str, Any]]) -> str:
