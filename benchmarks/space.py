@@ -166,21 +166,22 @@ def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
     t-test with Holm's correction.
     """
     of: dict[str, dict[int, float]] = {}
+    alone = {one["draw"] for one in records if one["variant"] == "single 0"}
     for one in records:
-        if one["draw"] in draws:
+        if one["draw"] in alone.intersection(draws):
             of.setdefault(one["variant"], {})[one["draw"]] = 100 * one["test"]
     names = [*KNOWN.values(), LEARNED, *VARIANTS, "best of 3 restarts", "best of 5 restarts"]
     names = [name for name in names if len(of.get(name, {})) > 1]
 
     def minus(name: str, other: str) -> tuple[float, float, float]:
-        both = sorted(of[name].keys() & of[other].keys())
+        both = of[name].keys() & of[other].keys()
         return against({"": [of[name][n] for n in both]}, {"": [of[other][n] for n in both]})
 
     found = {name: minus(name, "single 0") for name in names}
     rows = []
     for name, p in zip(names, holm([one[2] for one in found.values()]), strict=True):
         own = of[name].values()
-        control = "" if name == LEARNED else said(*minus(name, LEARNED))
+        control = said(*minus(name, LEARNED)) if LEARNED in names and name != LEARNED else ""
         accuracy = f"{statistics.fmean(own):.1f}"
         rows.append([name, str(len(own)), accuracy, said(*found[name]), f"{p:.2f}", control])
     heads = ["method", "draws", "test accuracy", "minus single task", "p", f"minus {LEARNED}"]

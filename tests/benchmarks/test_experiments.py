@@ -18,7 +18,7 @@ from benchmarks.horizon.bed import SINGLE
 from benchmarks.horizon.record import Recorded
 from benchmarks.long_texts import WAYS, report, write_draw
 from benchmarks.masking import BEDS, SHARE, STRATEGIES
-from benchmarks.space import VARIANTS, factors, gains
+from benchmarks.space import LEARNED, VARIANTS, factors, gains
 from tests import helpers
 
 #: Test examples of a hundred that a strategy is right on, in all settings.
@@ -195,10 +195,25 @@ def test_gains_are_those_of_the_same_draw_with_their_standard_error():
         *(record(draw, "single 0", test) for draw, test in ((0, 0.50), (1, 0.60), (2, 0.40))),
         *(record(draw, name, test) for draw, test in ((0, 0.51), (1, 0.63), (5, 0.99))),
     ]
-    (row,) = [line for line in gains(records, [0, 1, 2, 5]).splitlines() if name in line]
     error = math.sqrt(((1 - 2) ** 2 + (3 - 2) ** 2) / 1 / 2)  # of the gains 1 and 3
     assert error == pytest.approx(1.0)
-    assert row == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 |"
+    p = 1 - 2 / math.pi * math.atan(2.0 / error)  # Student's t with one degree of freedom
+    (row,) = [line for line in gains(records, [0, 1, 2, 5]).splitlines() if name in line]
+    assert row == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 | {p:.2f} |  |"
+
+
+def test_gains_are_compared_with_the_learned_weight_and_corrected_for_their_number():
+    name = "`space`, n = 3, `aang`"
+    records = [
+        *(record(draw, "single 0", test) for draw, test in ((0, 0.50), (1, 0.60))),
+        *(record(draw, LEARNED, test) for draw, test in ((0, 0.52), (1, 0.60))),
+        *(record(draw, name, test) for draw, test in ((0, 0.51), (1, 0.63))),
+    ]
+    first, second = gains(records, [0, 1]).splitlines()[2:]
+    # Gains 2 and 0, t = 1, and 1 and 3, t = 2; by Holm twice the smaller p, the other is no less.
+    p = 2 * (1 - 2 / math.pi * math.atan(2.0))
+    assert first == f"| {LEARNED} | 2 | 56.0 | +1.0 ± 1.0 | {p:.2f} |  |"
+    assert second == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 | {p:.2f} | +1.0 ± 2.0 |"
 
 
 def test_factors_stand_beside_their_weights_at_first():
