@@ -15,6 +15,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from auxlearn.tasks.space import Space, SpaceOptions
 from auxlearn.training.loop import TrainingLoop
 from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import FOR_RULES, SETTINGS, write_draw
-from benchmarks.horizon.scores import Summary
+from benchmarks.horizon.scores import Summary, by_draw
 from benchmarks.masking import against, chosen_share, said
 from benchmarks.report import put
 from benchmarks.tables import read_lines, table
@@ -91,7 +92,7 @@ def main() -> None:
             records.append(trained(draw, name, folder, options.output))
             write_text(options.results, "".join(json.dumps(one) + "\n" for one in records))
             print(records[-1], flush=True)
-    tables = [gains(records + horizon(), options.draws), factors(records)]
+    tables = [gains(records + horizon(), options.draws), shares(records), factors(records)]
     print("\n\n".join(tables))
     if options.page:
         text = options.page.read_text(encoding="utf-8")
@@ -139,15 +140,11 @@ def trained(draw: int, name: str, folder: Path, output: Path) -> dict[str, Any]:
 
 def horizon() -> list[dict[str, Any]]:
     """Return the records of single task and ``random_mlm``; restarts and weight chosen on dev."""
-    draws: dict[int, dict[str, Summary]] = {}
-    for row in read_lines(RESULTS / "horizon.jsonl"):
-        if row["setting"] == SETTING.name and row["encoder"] == "tiny":
-            draws.setdefault(row["draw"], {})[row["variant"]] = Summary(**row)
+    summaries = [Summary(**row) for row in read_lines(RESULTS / "horizon.jsonl")]
     every = []
-    for draw, runs in draws.items():
+    for draw, runs in by_draw(summaries, "tiny", ("single 0", *KNOWN))[SETTING.name].items():
         named = {KNOWN.get(name, name): run for name, run in runs.items()}
-        if all(name in runs for name in ("single 0", *KNOWN)):
-            named[LEARNED] = runs[chosen_share(runs)]
+        named[LEARNED] = runs[chosen_share(runs)]
         for count in (3, 5):
             seeds = [runs.get(f"single {number}") for number in range(count)]
             if all(seeds):
@@ -186,6 +183,13 @@ def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
         rows.append([name, str(len(own)), accuracy, said(*found[name]), f"{p:.2f}", control])
     heads = ["method", "draws", "test accuracy", "minus single task", "p", f"minus {LEARNED}"]
     return table(heads, rows)
+
+
+def shares(records: Sequence[Mapping[str, Any]]) -> str:
+    """Say which shares ``meta`` has taken."""
+    taken = [one["weights"]["space"] for one in records if "`meta`" in one["variant"]]
+    counts = ", ".join(f"{share:g} in {count}" for share, count in Counter(taken).most_common())
+    return f"Of {len(taken)} shares that `meta` learned: {counts}."
 
 
 def factors(records: Sequence[Mapping[str, Any]]) -> str:

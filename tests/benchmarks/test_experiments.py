@@ -18,7 +18,7 @@ from benchmarks.horizon.bed import SINGLE
 from benchmarks.horizon.record import Recorded
 from benchmarks.long_texts import WAYS, report, write_draw
 from benchmarks.masking import BEDS, SHARE, STRATEGIES
-from benchmarks.space import LEARNED, VARIANTS, factors, gains
+from benchmarks.space import LEARNED, VARIANTS, factors, gains, shares
 from tests import helpers
 
 #: Test examples of a hundred that a strategy is right on, in all settings.
@@ -214,6 +214,15 @@ def test_gains_are_compared_with_the_learned_weight_and_corrected_for_their_numb
     p = 2 * (1 - 2 / math.pi * math.atan(2.0))
     assert first == f"| {LEARNED} | 2 | 56.0 | +1.0 ± 1.0 | {p:.2f} |  |"
     assert second == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 | {p:.2f} | +1.0 ± 2.0 |"
+
+
+def test_shares_are_those_of_meta_alone():
+    learned = [0.5, 0.1, 0.5]
+    records = [
+        *(record(0, "`space`, n = 3, `meta`", 0.5, weights={"space": one}) for one in learned),
+        record(0, "`space`, n = 3, share 0.3", 0.5, weights={"space": 0.3}),
+    ]
+    assert shares(records) == "Of 3 shares that `meta` learned: 0.5 in 2, 0.1 in 1."
 
 
 def test_factors_stand_beside_their_weights_at_first():
