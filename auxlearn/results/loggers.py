@@ -7,8 +7,8 @@ import re
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from auxlearn.core.files import write_text
 from auxlearn.core.lazy import library
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import register_reporter
+from auxlearn.results.record import RunResults
 
 #: File of a run folder by which trackers know the run, wherever the folder is.
 IDENTITY = "tracker_id.txt"
@@ -29,6 +30,13 @@ class ReportedRun:
 
     folder: Path  # a resumed run has the same one
     settings: Mapping[str, Any]  # as in its ``config.yaml``
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, for trials and branches after that of their sweep or run."""
+        folder = self.folder.absolute()
+        inner = folder.parent.name in ("trials", "branches")
+        return f"{folder.parent.parent.name}/{folder.name}" if inner else folder.name
 
     def identity(self) -> str:
         """Return the random id of the run, 16 hexadecimal digits, which its folder keeps."""
@@ -44,8 +52,9 @@ class RunReporter(ABC):
     """Sends the record of a run to an experiment tracker while it is written.
 
     A reporter is made before the data are read, so that it can refuse what is not installed. It
-    receives the entries of ``metrics.jsonl``, with the loss and weight of every objective, and is
-    closed when training ends, is interrupted or fails. Nothing that it does changes a result.
+    receives the entries of ``metrics.jsonl``, with the loss and weight of every objective, and at
+    last the scores of the exported checkpoint. It is closed when the run ends, is interrupted or
+    fails. Nothing that it does changes a result.
 
     A new one defines :meth:`log`::
 
@@ -72,12 +81,13 @@ class RunReporter(ABC):
 
     @abstractmethod
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Send an entry of ``metrics.jsonl``.
+        """Send an entry of ``metrics.jsonl``, or the final scores.
 
         Args:
-            entry: ``kind`` ("train" or "eval"), ``step``, ``epoch``, and numbers by name, such as
-                ``loss/primary``, ``weight/l3mask`` and ``dev/accuracy``. A resumed run repeats the
-                steps after its last checkpoint.
+            entry: ``kind`` ("train", "eval" or "final"), ``step``, and numbers by name, such as
+                ``epoch``, ``loss/primary``, ``weight/l3mask``, ``dev/accuracy`` and, of kind
+                "final", ``final/test/accuracy``. A resumed run repeats the steps after its last
+                checkpoint.
         """
 
     def close(self) -> None:
@@ -98,18 +108,24 @@ class ForwardingReporter(Reporter):
     def message(self, text: str) -> None:
         self._reporter.message(text)
 
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Forward a progress bar; what is logged within the block has been sent after it."""
-        try:
-            with self._reporter.progress(title, total) as advance:
-                yield advance
-        finally:
-            self._each(RunReporter.close.__name__)
+    def progress(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        return self._reporter.progress(title, total)
 
     def log(self, entry: dict[str, Any]) -> None:
         self._each(RunReporter.log.__name__, entry)
         self._reporter.log(entry)
+
+    def log_scores(self, results: RunResults) -> None:
+        """Send the scores of the exported checkpoint on every evaluated set to the trackers."""
+        scores = {
+            f"final/{name}/{metric}": value
+            for name, found in results.evaluations.items()
+            for metric, value in found.all.metrics.items()
+        }
+        self._each(RunReporter.log.__name__, {"kind": "final", "step": results.steps, **scores})
+
+    def close(self) -> None:
+        self._each(RunReporter.close.__name__)
 
     def _each(self, method: str, *arguments: Any) -> None:
         for tracker in list(self._trackers):
@@ -155,9 +171,10 @@ class TensorBoard(RunReporter):
 class WandB(RunReporter):
     """Logs to Weights & Biases, in the project ``WANDB_PROJECT`` or ``auxlearn``.
 
-    wandb's own environment variables say where to: ``WANDB_MODE=offline`` writes files under
-    ``wandb/`` of the run folder alone, for ``wandb sync``. A resumed run continues under the same
-    id; the steps that it repeats are there twice, with equal values.
+    wandb's own environment variables say where to: ``WANDB_MODE=offline`` writes files alone, for
+    ``wandb sync``, in ``wandb/`` of the working folder or of ``WANDB_DIR``. Each trial of a sweep
+    and each branch of ``meta`` is a run of its own. A resumed run continues under the same id; the
+    steps that it repeats are there twice, with equal values.
     """
 
     def __init__(self, run: ReportedRun) -> None:
@@ -167,13 +184,12 @@ class WandB(RunReporter):
 
     def log(self, entry: Mapping[str, Any]) -> None:
         if self._run is None:
-            folder = self.run.folder.absolute()
             self._run = self._wandb.init(
                 project=os.environ.get("WANDB_PROJECT") or "auxlearn",
                 id=self.run.identity(),
-                name=folder.name,
+                name=self.run.name,
                 config=dict(self.run.settings),
-                dir=str(folder),
+                reinit="create_new",  # a run that the user has open is left alone
                 resume="allow",
                 settings=self._wandb.Settings(silent=True, console="off", x_disable_stats=True),
             )
@@ -182,7 +198,7 @@ class WandB(RunReporter):
 
     def close(self) -> None:
         if self._run is not None:
-            self._run.finish(quiet=True)
+            self._run.finish()
             self._run = None
 
 
@@ -191,6 +207,9 @@ MLFLOW_IDENTITY, FOLDER = "auxlearn.id", "auxlearn.folder"
 
 #: Longest value of a parameter that every store accepts.
 LONGEST = 500
+
+#: Characters that MLflow refuses in the name of a metric, such as that of an evaluated set.
+_REFUSED = re.compile(r"[^/\w.\- :]")
 
 
 @register_reporter("mlflow")
@@ -212,7 +231,7 @@ class MLflow(RunReporter):
             self._id = self._begin()
         now, step = int(time.time() * 1000), entry["step"]
         metrics = [
-            self._entities.Metric(name, float(value), now, step)
+            self._entities.Metric(_REFUSED.sub("_", name), float(value), now, step)
             for name, value in numbers(entry).items()
         ]
         self._client.log_batch(self._id, metrics=metrics)
@@ -232,7 +251,7 @@ class MLflow(RunReporter):
         if earlier := self._client.search_runs([experiment], filtered, max_results=1):
             return str(earlier[0].info.run_id)
         tags = {MLFLOW_IDENTITY: identity, FOLDER: str(self.run.folder.absolute())}
-        run = self._client.create_run(experiment, run_name=self.run.folder.name, tags=tags)
+        run = self._client.create_run(experiment, run_name=self.run.name, tags=tags)
         parameters = [
             self._entities.Param(key, str(value)[:LONGEST])
             for key, value in self.run.settings.items()

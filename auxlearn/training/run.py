@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -105,7 +106,7 @@ def train(
         reporter.message(line)
     if line := describe_classifier(config, run.encoder):
         reporter.message(line)
-    with folder.locked(config):
+    with folder.locked(config), closing(reporter):
         if folder.finished:  # another process has finished it in the meantime
             return load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
@@ -130,6 +131,7 @@ def train(
         run.export(results)
         results.save(folder.path)
         checkpoints.delete()
+        reporter.log_scores(results)
     return replace(results, folder=folder.path)
 
 
