@@ -1,14 +1,17 @@
 """Tasks with heads of their own, and consistency, against computations from their formulas."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from scipy.special import log_softmax, rel_entr, softmax
+from scipy.special import expit, log_softmax, rel_entr, softmax
 
 from auxlearn.core import rng
-from auxlearn.core.errors import DataError
+from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
+from auxlearn.kinds.choose import KINDS
 from auxlearn.tasks.consistency import Consistency
 from auxlearn.tasks.replaced_tokens import ReplacedTokens
 from auxlearn.tasks.sentence_order import SentenceOrder, divide
@@ -61,7 +64,8 @@ def test_simcse_is_the_cross_entropy_of_finding_the_second_pass(encoder, prepare
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_consistency_is_the_mean_of_both_divergences(encoder, prepared, temperature):
     task = prepared(Consistency, temperature=temperature)
-    batch = helpers.collated(helpers.tokenized(encoder, helpers.LINES[:6]))
+    texts = helpers.tokenized(encoder, helpers.LINES[:6], [0, 1, 2, 0, 1, 2])
+    batch = helpers.collated(texts)
     encoder.train()
     with drops():
         loss = task.loss(encoder, batch, torch.Generator())
@@ -75,6 +79,55 @@ def test_consistency_is_the_mean_of_both_divergences(encoder, prepared, temperat
     assert loss.item() == pytest.approx(expected, abs=1e-6)
     encoder.eval()
     assert task.loss(encoder, batch, torch.Generator()).item() == pytest.approx(0, abs=1e-6)
+
+
+def bernoulli(logits):
+    """Absent and there, of several labels, one choice each."""
+    there = expit(logits)
+    return np.stack([1 - there, there], -1)
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "token_classification", "regression"])
+def test_consistency_of_other_labels_is_that_of_their_choices(encoder, prepared, kind):
+    encoder.kind = KINDS[kind]
+    task = prepared(Consistency)
+    draw = helpers.generator()
+    shape, targets = (3, 1), torch.zeros(3)
+    here = torch.ones(3, dtype=torch.bool)
+    if kind == "multi_label":
+        shape, targets = (3, 4), torch.zeros(3, 4)
+    elif kind == "token_classification":
+        here = torch.tensor([[0, 1, 0, 1, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+        shape, targets = (3, 5, 4), torch.where(here, 2, -100)
+    passes = [torch.randn(shape, generator=draw, requires_grad=True) for _ in range(2)]
+    x, y = (logits.detach().double().numpy() for logits in passes)
+    if kind == "regression":
+        expected, items = ((x - y) ** 2).mean(), 3
+    else:
+        p, q = (bernoulli(one) if kind == "multi_label" else softmax(one, -1) for one in (x, y))
+        each = (rel_entr(p, q) + rel_entr(q, p)).sum(-1) / 2
+        expected, items = each[here.numpy()].mean(), int(here.sum())
+
+    def loss_of(padding=0, rows=slice(None)):
+        pad = (0, 0, 0, padding) if kind == "token_classification" else (0, 0)
+        logits = iter([torch.nn.functional.pad(one[rows], pad, value=9.0) for one in passes])
+        tags = torch.nn.functional.pad(targets[rows], pad[2:], value=-100)
+        batch = SimpleNamespace(targets=tags)
+        seen = SimpleNamespace(classify=lambda batch: next(logits))
+        return task.loss(seen, batch, None), task.items(batch, None)
+
+    loss, count = loss_of()
+    assert (loss.item(), count) == (pytest.approx(expected, rel=1e-6), items)
+    assert loss_of(padding=7)[0].item() == pytest.approx(expected, rel=1e-6)
+    parts = [loss_of(rows=slice(0, 1)), loss_of(rows=slice(1, 3))]
+    assert sum(one * n for one, n in parts).item() / items == pytest.approx(expected, rel=1e-6)
+    assert torch.autograd.grad(loss, passes[0])[0].abs().sum() > 0
+
+
+def test_consistency_of_trees_is_refused(encoder, prepared):
+    encoder.kind = KINDS["dependency"]
+    with helpers.one_line(ConfigError, "consistency", "dependency"):
+        prepared(Consistency)
 
 
 LONG = [
