@@ -70,9 +70,14 @@ class Factors:
         own = torch.eye(len(members), dtype=torch.float64)
         self.has = torch.cat([torch.tensor(shared, dtype=torch.float64), own], 1)
 
-    def weights(self, logits: Tensor) -> Tensor:
-        """Return the softmax over all members of their factors' logits, ``(members,)``."""
-        return (self.has @ logits).softmax(0)
+    def weights(self, logits: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
+        """Return the softmax of the members' logits, ``(members,)``: over all of them, or over
+        those that are sampled, whose weights would be 0 / 0 where others have far larger logits.
+        """
+        numbers = list(range(len(self.has)) if sampled is None else sampled)
+        weights = torch.zeros(len(self.has), dtype=logits.dtype)
+        weights[numbers] = (self.has @ logits)[numbers].softmax(0)
+        return weights
 
     def gradient(self, sampled: Sequence[int], gradient: Tensor) -> Tensor:
         """Return the gradient of the factors' logits from that of the sampled members' logits."""
@@ -118,7 +123,7 @@ class AANG(Tartan):
                 self._factors[name] = Factors(members)
             found, width = self._factors[name], len(self._factors[name].has[0])
             logits = self.factor_logits.setdefault(name, torch.zeros(width, dtype=torch.float64))
-            step.members.weights[name] = found.weights(logits)
+            step.members.weights[name] = found.weights(logits, step.members.sampled[name])
         super().step(step)
 
     def learn(self, step: TrainingStep) -> None:

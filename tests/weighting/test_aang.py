@@ -92,6 +92,19 @@ def test_the_second_step_weighs_what_is_sampled_by_the_factors():
     assert second.stepped == pytest.approx(expected, abs=1e-15)
 
 
+@pytest.mark.parametrize("gap", [0.0, 30.0, 750.0, 1e6])
+def test_a_step_is_finite_however_far_behind_what_is_sampled_has_fallen(gap):
+    """Member 0 is not sampled and is ahead by the gap; 1 and 3 differ by 1: sigmoid(1)."""
+    weighting, step = rule(), HandMade(GRADIENTS[:1] + GRADIENTS[1:3], sampled=(1, 3))
+    logits = torch.zeros(8, dtype=torch.float64)
+    logits[4], logits[5] = gap, 1.0
+    weighting.factor_logits["space"] = logits
+    weighting.step(step)
+    one = 1 / (1 + math.exp(-1))
+    expected = [0.5 + 0.5 * one, 0.5 + 0.5 * (1 - one) * 2.0]
+    assert step.stepped == pytest.approx(expected, abs=1e-14)
+
+
 def test_cosines_are_averaged_over_micro_batches():
     weighting = rule(factor_learning_rate=1.0)
     other = [(1.0, 1.0), (0.0, 1.0), (0.0, 2.0), (-3.0, 0.0)]  # member 0 has cosine 0
@@ -109,8 +122,7 @@ def test_the_derivative_of_the_factors_softmax_by_finite_differences():
     )
 
     def weights(given):
-        found = factors.weights(given)[sampled]
-        return found / found.sum()
+        return factors.weights(given, sampled)[sampled]
 
     exact = factors.gradient(sampled, softmax_gradient(weights(logits), upstream))
     numeric = slopes(lambda moved: weights(moved) @ upstream, logits)
