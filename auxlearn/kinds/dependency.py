@@ -118,12 +118,15 @@ class Dependency(WordKind):
         """
         places = np.concatenate([[0], np.flatnonzero(starts >= 0)])
         numbers = np.concatenate([[0], starts[starts >= 0] + 1])
-        found = np.zeros((words, words + 1, logits.shape[-1]))
-        found[:, :, 0] = np.log(LEAST)
         scores = logits[np.ix_(places[1:], places)]
-        np.fill_diagonal(scores[:, 1:, 0], -np.inf)  # no word heads itself
-        scores[..., 0] -= np.logaddexp.reduce(scores[..., 0], axis=-1, keepdims=True)
-        scores[..., 0] = np.maximum(scores[..., 0], np.log(LEAST))
+        arcs = scores[..., 0]
+        np.fill_diagonal(arcs[:, 1:], -np.inf)  # no word heads itself
+        arcs -= np.logaddexp.reduce(arcs, axis=-1, keepdims=True)
+        # Finite, and no more than any arc that has a score: a tie is broken by the order of words.
+        least = min(np.log(LEAST), arcs.min(where=np.isfinite(arcs), initial=0))
+        scores[..., 0] = np.maximum(arcs, least)
+        found = np.zeros((words, words + 1, logits.shape[-1]))
+        found[:, :, 0] = least
         found[np.ix_(numbers[1:] - 1, numbers)] = scores
         unseen = sorted({*range(1, words + 1)} - {*numbers.tolist()})
         for word, (head, relation) in zip(unseen, self._at(constant, unseen, words), strict=True):
@@ -248,7 +251,7 @@ class Dependency(WordKind):
 
     def _probabilities(self, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the probabilities of heads, and of relations whatever the head."""
-        heads = softmax(output[..., 0].astype(float))
+        heads = softmax(output[..., 0].astype(float).clip(min=np.log(LEAST)))
         return heads, (heads[..., None] * softmax(output[..., 1:].astype(float))).sum(1)
 
 

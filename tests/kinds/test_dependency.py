@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy.special import log_softmax
 
 from auxlearn import load_dataset
 from auxlearn.core.errors import UserError
@@ -62,6 +63,24 @@ def test_the_tree_is_the_best_of_all_trees(words):
         best = max(total(scores, one) for one in found)
         assert total(scores, heads) == pytest.approx(best, rel=1e-12)
     assert contracted > 10
+
+
+@pytest.mark.parametrize("words", range(2, 6))
+def test_the_tree_of_confident_scores_is_the_best_of_all_trees(words):
+    """Most arcs of such logits have a probability below 1e-8, at which what is stored is cut."""
+    found, draw, unlikely = list(trees(words)), np.random.default_rng(words), 0
+    for _ in range(200):
+        logits = 30 * draw.normal(size=(words + 2, words + 2, 3))
+        starts = np.array([-1, *range(words), -1])
+        output = KIND.by_word(logits.copy(), starts, words, (0, 0))
+        arcs = logits[1:-1, :-1, 0].copy()
+        np.fill_diagonal(arcs[:, 1:], -np.inf)
+        exact = log_softmax(arcs, axis=1)
+        heads = [head for head, _ in KIND.decode(output)]
+        best = max(total(exact, one) for one in found)
+        assert total(exact, heads) == pytest.approx(best, rel=1e-12)
+        unlikely += min(exact[word, head] for word, head in enumerate(heads)) < np.log(1e-8)
+    assert unlikely > 10
 
 
 def test_long_sentences_have_the_tree_of_networkx():
