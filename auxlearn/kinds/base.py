@@ -138,6 +138,10 @@ class Kind(ABC):
         """Return a new head, by that of a text: a dense layer, tanh, dropout, an output layer."""
         return usual
 
+    def logits_shape(self, rows: int, length: int, outputs: int) -> tuple[int, ...]:
+        """Return the shape of the logits of a batch, by its rows, their length and the outputs."""
+        return (rows, length, outputs) if self.per_token else (rows, outputs)
+
     @abstractmethod
     def targets(self, labels: Labels, classes: int) -> Tensor:
         """Return encoded labels as a tensor, ``(texts, ...)``, or of all words ``(words, ...)``."""

@@ -94,6 +94,9 @@ class Dependency(WordKind):
         first, *_, last = usual.parameters()
         return Biaffine(first.shape[1], len(last))
 
+    def logits_shape(self, rows: int, length: int, outputs: int) -> tuple[int, ...]:
+        return rows, length, length, 1 + outputs
+
     def targets(self, labels: Labels, classes: int) -> Tensor:
         """Return number, head and relation of each word, ``(words, 3)``."""
         rows = [(word, *arc) for label in labels for word, arc in enumerate(label, 1)]

@@ -191,8 +191,11 @@ class ValidationObjective:
         """Return the logits of a batch, whose examples the processes divide among them."""
         number, count, texts = processes.number, processes.count, len(batch.indices)
         first, end = texts * number // count, texts * (number + 1) // count
-        rows_of = batch.input_ids.shape if self.kind.per_token else (texts,)
-        shape = (*rows_of, encoder.config.num_labels)
+        place, count_of_rows = first, texts
+        if self.kind.per_token and batch.windows is not None:  # those of texts are pooled
+            place, count_of_rows = int(batch.windows[:first].sum()), len(batch)
+        length, outputs = batch.input_ids.shape[1], encoder.config.num_labels
+        shape = self.kind.logits_shape(count_of_rows, length, outputs)
         if first == end:  # fewer examples than processes
             rows = next(encoder.parameters()).new_zeros((0, *shape[1:]))
         elif head is None:
@@ -201,7 +204,7 @@ class ValidationObjective:
             features = features_of(encoder, self.kind, batch.part(slice(first, end)))
             with full_precision(features.device):
                 rows = head(features)
-        return join_rows(processes, rows, shape, first)
+        return join_rows(processes, rows, shape, place)
 
     def _examples(self, number: int) -> Tensor:
         """Return the numbers of the examples of a batch, which are none of those of the head."""

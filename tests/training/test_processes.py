@@ -110,6 +110,29 @@ def test_two_processes_give_the_numbers_of_two_micro_batches(dataset, encoder_fo
     compare([case(dataset, encoder, *given) for given in QUICK], tmp_path)
 
 
+def test_validation_gradients_of_words_in_two_processes(dataset, encoder_folder, tmp_path):
+    """Logits of pairs of words, and of tags whose texts have several windows."""
+    cases = []
+    for name, columns in (("heads", ("head", "deprel")), ("tagged", ("tags",))):
+        rows = []
+        for n in range(12):
+            words = " ".join(helpers.LINES[n : n + 1 + n % 3]).split()
+            given = {
+                "head": [0] + [1] * (len(words) - 1),
+                "deprel": ["root"] + ["dep"] * (len(words) - 1),
+                "tags": ["AB"[len(word) % 2] for word in words],
+            }
+            rows.append({"tokens": words} | {column: given[column] for column in columns})
+        folder = helpers.write_splits(dataset.with_name(name), train=rows, dev=rows, test=rows[:4])
+        settings = case(
+            folder, encoder_folder("bert"), "tartan", {}, ["random_mlm"], "cross_entropy"
+        )
+        windows = {"max_length": 16, "text_window": "windows", "window_stride": 4}
+        settings["loss"] = "cross_entropy"  # its options are of classes
+        cases.append(settings | ({"kind": "dependency"} if name == "heads" else windows))
+    compare(cases, tmp_path)
+
+
 @pytest.mark.slow
 def test_every_task_loss_and_rule_in_two_processes(dataset, encoder_folder, tmp_path):
     """Those of the conformance tests, whose tables have all that are registered."""
