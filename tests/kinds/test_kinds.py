@@ -1,6 +1,7 @@
 """What the kinds compute, against other libraries, finite differences and enumeration."""
 
 import copy
+import itertools
 import json
 import pickle
 from functools import partial
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import METRICS
@@ -16,6 +18,7 @@ from auxlearn.kinds.choose import KINDS, REFUSED, require
 from auxlearn.kinds.token_classification import spans_of
 from auxlearn.kinds.words import NO_TAG
 from auxlearn.results.record import Scores
+from tests import helpers
 from tests.helpers import one_line
 
 MULTI, REGRESSION, TOKENS = (
@@ -193,12 +196,45 @@ def test_decisions_are_those_of_each_label_and_word():
         (MULTI, [[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]], "accuracy", 1 / 3),
         (MULTI, [[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]], "micro_f1", 1 - 4 / 5),
         (TOKENS, [[0, 0, 1, NO_TAG]], "accuracy", 1 / 3),
-        (TOKENS, [[0, 0, 1, NO_TAG]], "span_f1", 1.0),
+        (TOKENS, [[0, 0, 1, NO_TAG]], "span_f1", 1 / 2),
+        (TOKENS, [[0, 0, NO_TAG]], "span_f1", 1.0),
     ],
     ids=lambda one: getattr(one, "name", str(one)[:9]),
 )
 def test_the_loss_of_a_constant_prediction(kind, targets, metric, expected):
     assert kind.constant_loss(torch.tensor(targets), metric) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
+@pytest.mark.parametrize("shares", [(9, 8, 7, 6, 5, 4, 3, 2, 1), (19, 2, 1), (12, 11, 0), (1, 1)])
+def test_no_constant_labels_beat_the_loss_of_a_constant_prediction(metric, shares):
+    """An F1 of expected counts is highest where each label is predicted for all texts or none."""
+    targets = torch.stack([(torch.arange(20) < share).float() for share in shares], 1)
+    occurs = [place for place, share in enumerate(shares) if share]
+    best = max(
+        f1_score(
+            targets[:, occurs],
+            np.tile(np.array(chosen)[occurs], (20, 1)),
+            average=metric.removesuffix("_f1"),
+            zero_division=0,
+        )
+        for chosen in itertools.product((0, 1), repeat=len(shares))
+        if metric == "micro_f1" or all(chosen)
+    )
+    found = MULTI.constant_loss(targets, metric)
+    assert found == pytest.approx(1 - best, abs=1e-6)
+    draw = torch.rand(300, 1, len(shares), generator=helpers.generator())
+    for logits in draw.logit():
+        assert MULTI.smooth(logits.expand_as(targets), targets, metric) >= found - 1e-6
+
+
+def test_no_constant_tags_beat_the_loss_of_a_constant_prediction():
+    targets = torch.tensor([[0] * 9 + [1] * 4 + [2] * 2 + [3, NO_TAG]])
+    found = TOKENS.constant_loss(targets, "span_f1")
+    for logits in 20 * torch.randn(500, 4, generator=helpers.generator()):
+        assert TOKENS.smooth(logits.expand(1, 17, 4), targets, "span_f1") >= found - 1e-6
+    certain = torch.tensor([0.0, 60, 0, 0]).expand(1, 17, 4)
+    assert TOKENS.smooth(certain, targets, "span_f1") == pytest.approx(found, abs=1e-6)
 
 
 def test_what_is_refused_is_refused_by_name_in_one_line():
