@@ -209,7 +209,8 @@ class MaskedLanguageModelling(AuxiliaryTask):
     With a ``schedule``, the probabilities of step :math:`t` of :math:`T` (from 0) are multiplied by
     :math:`2 (1 - \tau)` (linear) or :math:`1 + \cos \pi \tau` (cosine) at
     :math:`\tau = (t + 1/2) / T`, and what exceeds 1 is spread (Yang et al. 2023, masking ratio
-    decay, https://aclanthology.org/2023.acl-long.400). The mean over all steps is 1.
+    decay, https://aclanthology.org/2023.acl-long.400). The mean over all steps is 1; the authors'
+    cosine schedule adds 0.02 to the rate.
 
     Attributes:
         random_ids: Token ids that random replacements are drawn from, ``(n,)``: the vocabulary

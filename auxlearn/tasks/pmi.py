@@ -53,8 +53,11 @@ class PMI(RandomMLM):
     collocations are marked from left to right.
 
     It departs from the paper in these points: counts are those of the texts of the run, or of a
-    file, not of Wikipedia and BookCorpus; an n-gram must be more frequent than its parts let expect
-    (the minimum without the square is positive); each unit is chosen independently.
+    file, not of Wikipedia and BookCorpus; :math:`p(w)` is squared, which its eq. 3 does not say
+    but its released lists do; an n-gram must be more frequent than its parts let expect (the
+    minimum without the square is positive); the collocations of highest PMI are taken whatever
+    their length, where the paper takes 50%, 25%, 12.5% and 12.5% of 2 to 5 words; of overlapping
+    ones the first is marked, where the paper chooses at random; each unit is chosen independently.
     """
 
     Options = PMIOptions

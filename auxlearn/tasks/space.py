@@ -204,17 +204,20 @@ class Space(AuxiliaryTask):
     predict something of the chosen tokens: a mean over the texts of the mean over a text's chosen
     tokens, of the cross-entropy in nats (``denoise``, ``capital``) or of the squared error (``tf``,
     ``tf_idf``, both scaled to at most 10 in each text: Aroca-Ouellette and Rudzicz 2020,
-    https://arxiv.org/abs/2010.12784). ``label`` predicts the label of the text with a head of its
-    own. The weighting `aang` learns how much each value of each axis counts; all other rules see
-    one task, whose loss is the mean of the sampled objectives.
+    https://arxiv.org/abs/2010.12784). ``label`` predicts the label of the text, or those of its
+    words (the mean over them), with a head of its own. The weighting `aang` learns how much each
+    value of each axis counts; all other rules see one task, whose loss is the mean of the sampled
+    objectives.
 
     It departs from the authors' code (ldery/Automating-Auxiliary-Learning) in these points. A token
     that stays in the text (``none``) and is read in one direction or in random order is predicted
     by a slot of its own that does not see it, as in GPT and XLNet; there, it is seen where it is
     predicted. Random order is an order; there, each token attends to a random 60% of the others.
     ``replace`` draws from the vocabulary without special tokens. Each objective has a full batch of
-    its data; there, a batch is divided among the objectives in proportion to their weights. ``tf``
-    is a number; there, four classes. Noise on embeddings and objectives of sentences are left
+    its data; there, a batch is divided among the objectives in proportion to their weights. All
+    texts count alike, one without a chosen token as 0; there, all chosen tokens. Each transform is
+    an objective; there, by default, mixtures of them around 80/10/10 are learned as well. ``tf`` is
+    a number; there, four classes. Noise on embeddings and objectives of sentences are left
     out, which that code names and, but for one, does not compute.
     """
 
@@ -342,7 +345,11 @@ class Space(AuxiliaryTask):
             else:
                 inputs = encoder.features_of(found.hidden, batch)
             logits = encoder.apply_head(self.heads[output], upcast(inputs))
-            return self.kind.loss(logits, upload(labels, device)) * len(batch)
+            targets = upload(labels, device)
+            if not self.kind.per_token:
+                return self.kind.loss(logits, targets) * len(batch)
+            each = zip(logits.split(1), targets.split(1), strict=True)
+            return torch.stack([self.kind.loss(*of_text) for of_text in each]).sum()
         if output == "denoise":
             logits = encoder.token_logits(found.states)
             targets = upload(batch.input_ids[chosen], device)

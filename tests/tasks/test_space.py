@@ -11,6 +11,8 @@ from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
+from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.words import NO_TAG
 from auxlearn.tasks.space import Space, SpaceOptions, frequencies
 from tests import helpers
 from tests.helpers import LABELS, LINES, tokenized, without_dropout
@@ -33,6 +35,10 @@ def make(encoder, tmp_path):
         task = Space(validate(SpaceOptions, options, "space"))
         labels = [number % 3 for number in range(len(LINES))]
         texts = replace(tokenized(encoder, LINES), labels=torch.tensor(labels))
+        if encoder.kind.per_token:
+            begins = texts.maskable & (texts.words % 3 > 0)
+            tags = torch.where(begins, texts.input_ids.long() % 3, NO_TAG)
+            texts = replace(texts, labels=None, tags=tags)
         encoder.heads.clear()
         context = helpers.context(encoder, texts, tmp_path, seed)
         context.name, context.split = "space", Split("train", LINES, tuple(labels), LABELS)
@@ -175,8 +181,10 @@ def test_denoising_both_ways_is_masked_language_modelling(make, encoder):
     assert float(result.loss) == pytest.approx(sum(losses) / len(batch), rel=1e-5)
 
 
-def test_micro_batches_add_up_with_two_kinds_of_data(make, encoder):
+@pytest.mark.parametrize("kind", ["classification", "token_classification"])
+def test_micro_batches_add_up_with_two_kinds_of_data(make, encoder, kind):
     """Parts of a batch, weighted by their examples, give the label loss of the whole."""
+    encoder.kind = KINDS[kind]
     task, stream = make(corpora=1, transform="none", representation="bidirectional", per_step=3)
     step = next(s for s in range(9) if task.data_of(s) == [0, 1])
     (label,) = (n for n in task.sampled(step) if task.combinations[n].output == "label")
