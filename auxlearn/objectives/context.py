@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from auxlearn.core.settings import USUAL, Columns, Windowing
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import read_corpus
+from auxlearn.data.leaks import Evaluated
 from auxlearn.data.load import load_dataset
 from auxlearn.data.pos_tags import Tagger, token_tags
 from auxlearn.data.tokens import HEAD, Tokenization, TokenizedTexts
@@ -84,6 +85,7 @@ class ObjectiveContext:
         tracker: Notes what is read.
         text_column: Column of the text in corpora; by default ``text``.
         windowing: How longer texts are read; see :mod:`auxlearn.data.tokens`.
+        evaluated: The examples that the run is evaluated on, which none may be trained on.
     """
 
     name: str
@@ -97,6 +99,7 @@ class ObjectiveContext:
     tracker: InputTracker = field(default_factory=InputTracker)
     text_column: str | None = None
     windowing: Windowing = HEAD
+    evaluated: Evaluated | None = None
 
     @property
     def device(self) -> torch.device:
@@ -237,6 +240,8 @@ class ObjectiveContext:
     def load_dataset(self, source: str, columns: Columns = USUAL) -> TextDataset:
         """Load a further labelled data set; its content becomes part of the run's identity.
 
+        Its train split lacks the examples that the run is evaluated on, which is said.
+
         Args:
             source: Folder, card or hub id; see :func:`~auxlearn.data.load.load_dataset`.
             columns: Names of its columns.
@@ -250,7 +255,20 @@ class ObjectiveContext:
         """
         dataset = load_dataset(source, columns=columns, cache_dir=self.cache.folder)
         self.tracker.dataset(self.name, source, columns, dataset)
-        return dataset
+        return self.without_evaluated(dataset)
+
+    def without_evaluated(self, dataset: TextDataset) -> TextDataset:
+        """Return a data set whose train split lacks the examples that the run is evaluated on.
+
+        Raises:
+            DataError: None is left.
+        """
+        train = dataset.splits["train"]
+        if self.evaluated is None or train.labels is None:
+            return dataset
+        title = f"{self.name}: data set {dataset.name}"
+        train = self.evaluated.left_out_of(train, title)
+        return replace(dataset, splits={**dataset.splits, "train": train})
 
     def track_file(self, path: Path) -> Path:
         """Make the content of a file or folder part of the run's identity, and return its path.

@@ -82,6 +82,9 @@ class Supervised(AuxiliaryTask):
     tenth of its train split held out. The metrics of its kind on the dev split of each set are
     recorded with every evaluation; nothing is chosen by them.
 
+    Examples that the run is evaluated on are left out of the train splits: on the run's own data
+    set, with folds, a set has the training part of the fold.
+
     A subclass that overrides :meth:`load` trains on data sets in memory.
     """
 
@@ -108,7 +111,8 @@ class Supervised(AuxiliaryTask):
     def prepare(self, context: ObjectiveContext) -> None:
         self.batch_size = self.options.batch_size
         made = [
-            _labelled_set(context, name, dataset) for name, dataset in self.load(context).items()
+            _labelled_set(context, name, context.without_evaluated(dataset))
+            for name, dataset in self.load(context).items()
         ]
         texts = [replace(one.train, starts=None) for one in made]
         if any(one.kind is not CLASSIFICATION for one in made):  # then labels may not fit together

@@ -42,6 +42,7 @@ from auxlearn.core.version import __version__
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import read_corpus
+from auxlearn.data.leaks import save_trained_on, trained_on
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out
@@ -163,6 +164,7 @@ class PretrainFolder:
         """Write the encoder and the results, and delete the checkpoints."""
         with filled_folder(self.path) as temporary:
             encoder.save_language_model(temporary)
+            save_trained_on(temporary, [trained_on(self._settings["encoder"])])
             write_manifest(temporary)
         self._write(_Record(self._settings, self._inputs, replace(results, seconds=0.0)))
         self.checkpoints.delete()

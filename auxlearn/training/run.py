@@ -19,6 +19,7 @@ from auxlearn.core.registry import REPORTERS
 from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import TextDataset
+from auxlearn.data.leaks import save_trained_on, trained_on
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
@@ -102,6 +103,7 @@ def train(
         processes=processes,
     )
     inputs = collect_inputs(config, run.data, weighting.validation_source)
+    run.check_trained_on()
     for line in (*run.data.notes, *run.data.warnings):
         reporter.message(line)
     if line := describe_classifier(config, run.encoder):
@@ -333,6 +335,9 @@ class _Run(Materials):
         with replaced_folder(self.folder.model_path) as temporary:
             self.encoder.save(temporary, self.config.max_length, self.config.windowing)
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
+            earlier = trained_on(self.config.initial_encoder)
+            evaluated = self.evaluated
+            save_trained_on(temporary, [earlier, evaluated.train_keys, *evaluated.trained])
             write_manifest(temporary)
         if self.encoder.heads or not self.encoder.lacks_language_model:
             with replaced_folder(self.folder.heads_path) as temporary:
@@ -392,7 +397,7 @@ class _Run(Materials):
             fingerprint=dataset.fingerprint,
             examples={name: len(split) for name, split in splits.items()},
             label_names=list(dataset.label_names),
-            notes=list(self.data.notes),
+            notes=[*self.data.notes, *self.notes],
             pairs=dataset.splits["train"].text_pairs is not None,
             ood={ood.source.name: ood.source.split for ood in ood_sets},
         )

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -15,14 +16,15 @@ from torch import Tensor
 
 from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.config import RunConfig, path_identity
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, EncoderError, RunError, describe, shorten
 from auxlearn.core.files import content_digest, expand, verify_export
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import PluginChoice, ValidationSource
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.run_data import load_run_data
+from auxlearn.data.leaks import Evaluated, trained_on
+from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate
 from auxlearn.encoders.device import Compute, attend_in_single_precision
 from auxlearn.encoders.load import check_length, encoder_content, load_encoder
@@ -60,43 +62,8 @@ def check_source(config: RunConfig, output: Path) -> None:
         raise RunError(f"init_from: {source.path} is the run itself: choose another --output")
     model_of(source.path)
     RunResults.load(source.path)
-    _check_folds(config)
     verify_export(source.model_path)
     verify_export(source.heads_path)
-
-
-def _check_folds(config: RunConfig) -> None:
-    """Check that no run of the chain has trained on examples that this one is evaluated on."""
-    seen: set[Path] = set()
-    run, data = source_of(config), _data_of(config)
-    while run is not None and run.path.resolve() not in seen:
-        seen.add(run.path.resolve())
-        if len(seen) > 1 and config.fold is None and not run.path.is_dir():
-            return  # without folds of its own, a run of the chain may have been deleted
-        earlier = run.read_config()
-        if _data_of(earlier) == data and earlier.fold != config.fold:
-            tested = (
-                f"of the fold {config.fold} that is tested"
-                if config.fold
-                else (f"that may be dev or test here, as it was of the fold {earlier.fold}")
-            )
-            same = f"with --fold {config.fold}" if config.fold else "without --fold"
-            raise RunError(
-                f"init_from: the run in {run.path} was trained on examples {tested}: begin from a "
-                f"run {same}, or of other data"
-            )
-        if _data_of(earlier) == data and config.loss.options.get("teacher") == "cross_fit":
-            raise RunError(
-                f"init_from: the run in {run.path} has seen the labels of the examples that the "
-                f"teacher of {config.loss.name} is to be cross-fitted to: begin from a run of "
-                "other data, or give the teacher as a file"
-            )
-        run = source_of(earlier)
-
-
-def _data_of(config: RunConfig) -> str:
-    """Return what the data are known by, whichever way their path is written."""
-    return path_identity(str(expand(config.dataset).resolve()))
 
 
 def load_initial_encoder(
@@ -314,8 +281,57 @@ class Materials:
         folder = self.config.cache_dir
         self.cache = TensorCache(expand(folder) if folder else None)
         data = load_run_data(self.config, self.validation, self.cache.folder, self.dataset)
+        self.notes: list[str] = []  # what was found when the run was prepared
+        further: list[np.ndarray] = []
+        if self.validation is not None and self.validation.file is not None:
+            assert data.validation is not None
+            tested = self._evaluated(data, "train", "dev")
+            left = tested.left_out_of(data.validation, f"validation file {self.validation.file}")
+            data = replace(data, validation=left)
+            further = tested.trained
         self.data = replace(data, audits=self.cache.folder)
+        self.evaluated.trained += further
         self.tracker = InputTracker()  # notes what objectives read
+
+    def note(self, line: str) -> None:
+        """Say something about the data, once, and keep it for the results."""
+        if line not in self.notes:
+            self.notes.append(line)
+            self.reporter.message(line)
+
+    @cached_property
+    def evaluated(self) -> Evaluated:
+        return self._evaluated(self.data, "train")
+
+    def _evaluated(self, data: RunData, *but: str) -> Evaluated:
+        """Return the examples of all evaluated splits but some."""
+        splits = [one for name, one in data.dataset.everything.items() if name not in but]
+        for ood in data.ood_sets:
+            splits += [one for one in (ood.split, ood.partner) if one is not None]
+        return Evaluated(splits, data.dataset.splits["train"], self.note)
+
+    def check_trained_on(self) -> None:
+        """Refuse encoders that were trained on labels that they are to be measured by."""
+        config, options = self.config, self.config.loss.options
+        begun = "encoder" if config.init_from is None else "init_from"
+        known = {begun: trained_on(config.initial_encoder)}
+        if count := self.evaluated.count(known[begun]):
+            raise RunError(
+                f"{begun}: {config.initial_encoder} was trained on {count} of the examples that "
+                "this run is evaluated on, with their labels: begin from one that was trained on "
+                "other data, or on the training examples of the same fold"
+            )
+        fitted = {begun: "teacher"} if options.get("teacher") == "cross_fit" else {}
+        if options.get("bias") == "weak":
+            fitted["bias_encoder"] = "bias model"
+            known["bias_encoder"] = trained_on(options["bias_encoder"])
+        for setting, role in fitted.items():
+            if count := int(np.isin(self.evaluated.train_keys[:, 1], known[setting][:, 1]).sum()):
+                raise RunError(
+                    f"{setting}: it has seen the labels of {count} of the examples that the {role} "
+                    f"of {config.loss.name} is to be cross-fitted to: begin from one that was "
+                    "trained on other data, or give the probabilities as a file"
+                )
 
     @cached_property
     def encoder(self) -> SharedEncoder:
@@ -364,6 +380,7 @@ class Materials:
             tracker=self.tracker,
             text_column=self.config.text_column,
             windowing=self.config.windowing,
+            evaluated=self.evaluated,
         )
 
     def primary_loss(self, texts: TokenizedTexts) -> PrimaryLoss:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import nullcontext
 
 import pytest
 import torch
@@ -15,10 +14,8 @@ import auxlearn
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, UserError
 from auxlearn.encoders.load import load_classifier, load_encoder
-from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.training import run as run_module
-from auxlearn.training.setup import check_source
 from tests import helpers
 from tests.cli.helpers import error, write_split
 
@@ -64,13 +61,6 @@ def begin(monkeypatch, config: RunConfig):
     with pytest.raises(Begun):
         run_module.train(config, said)
     return found["encoder"], found["record"], " | ".join(said.lines)
-
-
-def test_a_cross_fitted_teacher_has_not_seen_the_labels(folder, tmp_path):
-    first = folder / "first"
-    given = settings(folder, init_from=first, loss="confidence", output=tmp_path / "next")
-    with pytest.raises(UserError, match="has seen the labels of the examples that the teacher"):
-        auxlearn.train(**given)
 
 
 def test_all_that_fits_is_taken(folder, one_layer, tmp_path, monkeypatch):
@@ -200,34 +190,3 @@ def test_heads_of_data_sets_go_to_the_same_sets(folder, one_layer, tmp_path, mon
     assert taken == [f"head supervised/{own}"]
     for key, value in encoder.heads[f"supervised/{own}"].state_dict().items():
         assert torch.equal(value, kept[own][key])
-
-
-@pytest.mark.parametrize("chained", [False, True])
-@pytest.mark.parametrize(
-    ("earlier", "fold", "message"),
-    [
-        ("1/2", None, "that may be dev or test here, as it was of the fold 1/2"),
-        ("2/2", "1/2", "was trained on examples of the fold 1/2 that is tested"),
-        (None, "1/2", "was trained on examples of the fold 1/2 that is tested"),
-        ("1/2", "1/2", ""),
-        (None, None, ""),
-    ],
-)
-def test_no_run_of_the_chain_may_have_seen_what_is_tested(
-    folder, tmp_path, earlier, fold, message, chained
-):
-    first = shutil.copytree(folder / "first", tmp_path / "first")
-    rewrite(first, fold=earlier)
-    source = first
-    if chained:  # by way of a run on other data
-        source = shutil.copytree(folder / "first", tmp_path / "second")
-        rewrite(source, dataset=str(folder / "renamed"), init_from=str(first))
-    given = settings(folder, init_from=source, fold=fold, output=tmp_path / "next")
-    config = RunConfig.model_validate({**given, "dataset": str(given["dataset"])}).resolved()
-    with pytest.raises(UserError, match=message) if message else nullcontext():
-        check_source(config, tmp_path / "next")
-
-
-def rewrite(run, **changes):
-    config = RunFolder(run).read_config()
-    (run / "config.yaml").write_text(config.model_copy(update=changes).to_yaml())
