@@ -24,6 +24,9 @@ FOR_KIND = tuple(range(100, 106))
 Source = Literal["labelled", "corpus", "related", "foreign"]
 
 
+DEV, TEST = 300, 600
+
+
 @dataclass(frozen=True)
 class Setting:
     """Data, their size, and an auxiliary task."""
@@ -33,9 +36,10 @@ class Setting:
     train: int  # labelled training examples
     aux: tuple[str, ...]
     reads: Source = "labelled"
-    foreign: str | None = None  # folder of the data set whose texts are read
+    foreign: str | None = None  # folder of the data set that the task reads instead
     metric: Metric = "accuracy"
     run: Mapping[str, Any] = field(default_factory=dict)  # further settings
+    dev: int = DEV
 
 
 SETTINGS = (
@@ -51,7 +55,6 @@ SETTINGS = (
     Setting("SST-2 100, foreign text", "sst2", 100, ("random_mlm",), "foreign", "citation_intent"),
     Setting("pydocs 150, random_mlm + simcse", None, 150, ("random_mlm", "simcse"), "corpus"),
 )
-DEV, TEST = 300, 600
 
 
 @dataclass(frozen=True)
@@ -102,26 +105,27 @@ def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> 
     if setting.data is not None and not Path(source).is_dir():
         raise DataError(f"there is no folder {source}: name the folder of the data with --data")
     dataset = load_dataset(source, cache_dir=folder.parent / "cache")
-    pool = _join(dataset.split("train"), dataset.split("dev"))
-    rest, dev = hold_out(pool, DEV / len(pool), seed=draw)
+    pool = join(dataset.split("train"), dataset.split("dev"))
+    rest, dev = hold_out(pool, setting.dev / len(pool), seed=draw)
     rest, train = hold_out(rest, setting.train / len(rest), seed=draw)
     test = dataset.split("test")
     if len(test) > TEST:
         _, test = hold_out(test, TEST / len(test), seed=0)
     for split, name in ((train, "train"), (dev, "dev"), (test, "test")):
         write_split(folder / f"{name}.jsonl", split)
+    if setting.foreign is not None:
+        rest = load_dataset(str((data or Path()) / setting.foreign)).split("train")
     if setting.reads == "related":
         write_split(folder / "related" / "train.jsonl", rest)
     elif setting.reads in ("corpus", "foreign"):
-        if setting.foreign is not None:
-            rest = load_dataset(str((data or Path()) / setting.foreign)).split("train")
         texts = [*rest.texts, *(rest.text_pairs or ())]
         lines = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
         write_text(folder / "unlabelled" / "corpus.jsonl", lines)
     write_json(done, {"setting": setting.name, "draw": draw, "fingerprint": dataset.fingerprint})
 
 
-def _join(first: Split, second: Split) -> Split:
+def join(first: Split, second: Split) -> Split:
+    """Return the examples of two splits with the same labels."""
     assert first.labels is not None
     assert second.labels is not None
     assert first.label_names == second.label_names

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from auxlearn.plugins import TrainingStep, register_weighting
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.weighting.fixed import Fixed
 
+Autocast = Callable[[], AbstractContextManager[None]]
 #: Share of the steps after which evaluations are averaged.
 LAST = 0.75
 
@@ -79,14 +80,16 @@ class Recorded:
         temporary.replace(path)
 
 
-def predict(loop: TrainingLoop, name: str) -> np.ndarray:
+def predict(loop: TrainingLoop, name: str, autocast: Autocast = nullcontext) -> np.ndarray:
     """Return the class probabilities of the present parameters on a split."""
     evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
     texts = evaluator.texts(evaluator.dataset.splits[name])
     encoder: SharedEncoder = loop.training_step.encoder
     probabilities = unknown(loop, name)
     with encoder.evaluating():
-        for rows, values in output_blocks(encoder.kind, encoder.classify, texts, (), None):
+        for rows, values in output_blocks(
+            encoder.kind, encoder.classify, texts, (), None, autocast
+        ):
             probabilities[rows] = values
     return probabilities
 
