@@ -383,6 +383,11 @@ def _head_and_tail(encoding: Any, max_length: int) -> Sequence[int]:
     return [place for place in range(len(sequences)) if place not in left_out]
 
 
+def vocabulary_ids(tokenizer: Any) -> list[int]:
+    """Return the ids of all tokens, special ones too, ascending: they may have gaps."""
+    return sorted(set(tokenizer.get_vocab().values()))
+
+
 def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:
     """Return the target of each token that begins a word, ``(tokens, ...)``, and -100 elsewhere."""
     counted = sum(text.count(" ") + 1 for text in texts)

@@ -24,10 +24,12 @@ from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
 from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
+from auxlearn.data.tokens import vocabulary_ids
 from auxlearn.encoders.load import load_classifier, load_tokenizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.choose import kind_of, require
-from auxlearn.objectives.perturbation import allowed_replacement_ids, choose_replacements
+from auxlearn.objectives.masking import ordinary_ids
+from auxlearn.objectives.perturbation import choose_replacements
 from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.perturbation_log import PerturbationRecord, check_tokens, read_perturbations
@@ -153,7 +155,7 @@ def predict_replacements(
     encoder: SharedEncoder, records: Sequence[PerturbationRecord]
 ) -> list[PerturbationRecord]:
     """Return the records with the tokens that an encoder predicts for the masks."""
-    allowed = allowed_replacement_ids(encoder.tokenizer)
+    allowed = ordinary_ids(encoder.tokenizer, unknown=True)
     unused = torch.Generator()  # the most likely tokens are taken
     replaced = []
     with encoder.evaluating(), torch.inference_mode():
@@ -278,7 +280,7 @@ def perturbations(
     tokenizer = (
         load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.initial_encoder)
     )
-    check_tokens(folder.path, records, len(tokenizer))
+    check_tokens(folder.path, records, vocabulary_ids(tokenizer)[-1] + 1)
     tagger = find_tagger()
     notes = [
         f"parts of speech by {tagger[1]}"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from auxlearn.core import rng
 from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
-from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.data.tokens import TokenizedTexts, vocabulary_ids
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 
@@ -198,10 +198,12 @@ CORRUPTIONS = {
 }
 
 
-def ordinary_ids(tokenizer: Any) -> Tensor:
-    """Return the token ids of a vocabulary without special tokens, ``(n,)``."""
-    special = set(tokenizer.all_special_ids)
-    return torch.tensor([token for token in range(len(tokenizer)) if token not in special])
+def ordinary_ids(tokenizer: Any, unknown: bool = False) -> Tensor:
+    """Return the token ids of a vocabulary without special tokens, ``(n,)``, ascending; with the
+    ``unknown`` token, which stands for a word, and whose predictions Mask-tuning counts.
+    """
+    special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} if unknown else set())
+    return torch.tensor([token for token in vocabulary_ids(tokenizer) if token not in special])
 
 
 def choose(probabilities: Tensor, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +18,12 @@ from auxlearn.data.batches import Batch, collate, eval_batches, unpad_token_valu
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.objectives.masking import at_least_one, choose as choose_each, uniform
+from auxlearn.objectives.masking import (
+    at_least_one,
+    choose as choose_each,
+    ordinary_ids,
+    uniform,
+)
 
 #: Part of the cache key of perturbed texts; raise it when a change of the code changes them.
 PERTURBATION_VERSION = 1
@@ -35,16 +39,6 @@ class Perturbation:
     logits: Tensor  # vocabulary logits at the masked tokens, (chosen.sum(), vocabulary)
     chosen: Tensor  # the masked tokens, (batch, length), bool
     batch: Batch  # the batch with the masked tokens replaced
-
-
-def allowed_replacement_ids(tokenizer: Any) -> Tensor:
-    """Return the token ids that may replace a masked token, ``(n,)``, int64, ascending.
-
-    Special tokens would change the structure of the input, and BART classifies at one of them. The
-    unknown token stands for a word, and the paper counts how often it is predicted.
-    """
-    excluded = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    return torch.tensor([token for token in range(len(tokenizer)) if token not in excluded])
 
 
 def choose_independently(maskable: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -106,7 +100,7 @@ def perturb_texts_cached(
         encoder.language_model_fingerprint(),
         encoder.device.type,  # rounding decides between tokens of nearly equal logits
         encoder.tokenizer.mask_token_id,
-        allowed_replacement_ids(encoder.tokenizer),
+        ordinary_ids(encoder.tokenizer, unknown=True),
         texts.input_ids,
         texts.maskable,
         texts.offsets,
@@ -125,7 +119,7 @@ def perturb_texts(
 ) -> TokenizedTexts:
     """Perturb every text once, without dropout, by the most likely tokens."""
     perturbed = texts.input_ids.clone()
-    allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
+    allowed = upload(ordinary_ids(encoder.tokenizer, unknown=True), encoder.device)
     with encoder.evaluating(), torch.inference_mode():
         for number, indices in enumerate(eval_batches(texts, BATCH_SIZE)):
             generator = rng.generator(seed, "perturbed text", number)

@@ -230,7 +230,7 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
 
 
 def _decoder(path: Path) -> tuple[Any, int]:
-    """Return a function from tokens to text, and the number of tokens of the tokenizer."""
+    """Return a function from tokens to text, and the number above all tokens of the tokenizer."""
     from tokenizers import Tokenizer
 
     try:
@@ -247,7 +247,7 @@ def _decoder(path: Path) -> tuple[Any, int]:
         kept = [number for number in ids if number not in special]
         return str(tokenizer.decode(kept, skip_special_tokens=False)).strip()
 
-    return decode, tokenizer.get_vocab_size()
+    return decode, max(tokenizer.get_vocab().values()) + 1
 
 
 def _pieces(record: PerturbationRecord, decode: Any) -> list[Piece]:

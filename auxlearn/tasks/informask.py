@@ -15,7 +15,7 @@ from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import expand
 from auxlearn.core.registry import register_task
 from auxlearn.data.batches import Batch
-from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.data.tokens import TokenizedTexts, vocabulary_ids
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
@@ -139,9 +139,10 @@ def rates_of(context: ObjectiveContext, path: str) -> Tensor:
         rates = {int(token): float(rate) for token, rate in found.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{place} is no JSON object of token id to rate: {error}") from None
-    table = torch.zeros(len(context.encoder.tokenizer), dtype=torch.float64)
-    if wrong := [token for token in rates if not 0 <= token < len(table)]:
-        what = f"a rate of token {wrong[0]}, but the encoder has {len(table)} tokens"
+    known = vocabulary_ids(context.encoder.tokenizer)
+    table = torch.zeros(known[-1] + 1, dtype=torch.float64)
+    if wrong := sorted(rates.keys() - known):
+        what = f"a rate of token {wrong[0]}, which is none of the encoder's {len(known)} tokens"
         raise DataError(f"{place} has {what}: give the rates of its own vocabulary")
     table[torch.tensor([*rates]).long()] = torch.tensor([*rates.values()], dtype=torch.float64)
     if not bool(((table >= 0) & (table <= 1)).all()):

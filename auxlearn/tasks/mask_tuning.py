@@ -20,13 +20,8 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.masking import mean_cross_entropy
-from auxlearn.objectives.perturbation import (
-    allowed_replacement_ids,
-    choose_fixed_share,
-    choose_independently,
-    perturb,
-)
+from auxlearn.objectives.masking import mean_cross_entropy, ordinary_ids
+from auxlearn.objectives.perturbation import choose_fixed_share, choose_independently, perturb
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 
 
@@ -75,7 +70,7 @@ class MaskTuning(AuxiliaryTask):
         context.encoder.require_language_model(self.name)
         super().prepare(context)
         self.allowed = upload(
-            allowed_replacement_ids(context.encoder.tokenizer), context.encoder.device
+            ordinary_ids(context.encoder.tokenizer, unknown=True), context.encoder.device
         )
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:

@@ -12,8 +12,8 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.context import ObjectiveContext
-from auxlearn.objectives.masking import choose, uniform
-from auxlearn.objectives.perturbation import allowed_replacement_ids, perturb
+from auxlearn.objectives.masking import choose, ordinary_ids, uniform
+from auxlearn.objectives.perturbation import perturb
 from auxlearn.tasks.base import CORPUS, AuxiliaryTask
 
 
@@ -63,7 +63,7 @@ class ReplacedTokens(AuxiliaryTask):
         context.encoder.require_language_model(self.name)
         self.texts = context.texts_of(self.options.corpus)
         encoder, size = context.encoder, context.encoder.hidden_size
-        self.allowed = upload(allowed_replacement_ids(encoder.tokenizer), encoder.device)
+        self.allowed = upload(ordinary_ids(encoder.tokenizer, unknown=True), encoder.device)
         self.head = context.add_head(
             "detector", lambda: nn.Sequential(nn.Linear(size, size), nn.GELU(), nn.Linear(size, 1))
         )

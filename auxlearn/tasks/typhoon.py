@@ -8,6 +8,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.data.batches import Batch
+from auxlearn.data.tokens import vocabulary_ids
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import rescale_to_mean
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
@@ -42,7 +43,8 @@ class Typhoon(ScoredMasking):
 
     def scores(self, context: ObjectiveContext) -> Tensor:
         """Return equal scores; and forget what was seen."""
-        self.average = torch.zeros(len(context.encoder.tokenizer), dtype=torch.float64)
+        size = vocabulary_ids(context.encoder.tokenizer)[-1] + 1
+        self.average = torch.zeros(size, dtype=torch.float64)
         self.seen = torch.zeros(len(self.average), dtype=torch.bool)
         return torch.ones(len(self.texts.input_ids), dtype=torch.float64)
 

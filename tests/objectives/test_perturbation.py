@@ -8,9 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.data.tokens import concatenate
-from auxlearn.objectives.masking import at_least_one
+from auxlearn.objectives.masking import at_least_one, ordinary_ids
 from auxlearn.objectives.perturbation import (
-    allowed_replacement_ids,
     choose_fixed_share,
     choose_independently,
     choose_replacements,
@@ -124,7 +123,7 @@ def test_samples_stay_on_the_device_of_the_logits_in_single_precision():
 
 
 def test_special_tokens_except_the_unknown_token_are_no_replacements(tiny_bert):
-    allowed = set(allowed_replacement_ids(tiny_bert.tokenizer).tolist())
+    allowed = set(ordinary_ids(tiny_bert.tokenizer, unknown=True).tolist())
     tokenizer = tiny_bert.tokenizer
     barred = {
         tokenizer.pad_token_id,
@@ -139,7 +138,7 @@ def test_special_tokens_except_the_unknown_token_are_no_replacements(tiny_bert):
 def test_only_chosen_positions_change(tiny_bert, temperature):
     batch = collated(tokenized(tiny_bert, HARD_TEXTS, labels=[0, 1, 2, 0, 1, 2, 0]))
     before = batch.input_ids.clone()
-    allowed = allowed_replacement_ids(tiny_bert.tokenizer)
+    allowed = ordinary_ids(tiny_bert.tokenizer, unknown=True)
     made = perturb(tiny_bert, batch, 0.3, allowed, temperature, generator())
     assert torch.equal(batch.input_ids, before), "the original batch was written to"
     written = made.batch.input_ids
@@ -153,7 +152,7 @@ def test_only_chosen_positions_change(tiny_bert, temperature):
 
 def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
     batch = collated(tokenized(tiny_bert, HARD_TEXTS))
-    allowed = allowed_replacement_ids(tiny_bert.tokenizer)
+    allowed = ordinary_ids(tiny_bert.tokenizer, unknown=True)
     made = perturb(tiny_bert, batch, 0.2, allowed, None, generator())
     masked = batch.input_ids.masked_fill(made.chosen, tiny_bert.tokenizer.mask_token_id)
     with torch.no_grad():
@@ -170,7 +169,7 @@ def test_predictions_are_those_of_the_native_model_at_its_masks(tiny_bert):
 def test_a_batch_without_maskable_tokens_is_unchanged(tiny_bert):
     batch = collated(tokenized(tiny_bert, ["日 語", "語"]))
     assert not batch.maskable.any()
-    allowed = allowed_replacement_ids(tiny_bert.tokenizer)
+    allowed = ordinary_ids(tiny_bert.tokenizer, unknown=True)
     for temperature in (None, 1.0):
         made = perturb(tiny_bert, batch, 0.5, allowed, temperature, generator())
         assert torch.equal(made.batch.input_ids, batch.input_ids)
@@ -203,7 +202,7 @@ def test_the_cache_key_covers_the_allowed_tokens(tiny_bert, tmp_path):
     barred = int(first.input_ids[changed][0])
     piece = tiny_bert.tokenizer.convert_ids_to_tokens(barred)
     tiny_bert.tokenizer.add_special_tokens({"additional_special_tokens": [piece]})
-    assert barred not in allowed_replacement_ids(tiny_bert.tokenizer)
+    assert barred not in ordinary_ids(tiny_bert.tokenizer, unknown=True)
     second = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
     assert barred not in second.input_ids[changed]
     again = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)

@@ -352,8 +352,8 @@ def test_released_rates_are_read_by_token_id(trained_bert, tmp_path):
     assert found[:, 1:3].tolist() == [pytest.approx([0.1, 0.3]), pytest.approx([0.4, 0.0])]
     for content, message in (
         ("[1]", r"rates.json is no JSON object of token id to rate"),
-        ('{"-1": 0.2}', r"rates.json has a rate of token -1, but the encoder has \d+ tokens: give"),
-        ('{"100000000000000": 0.2}', r"rates.json has a rate of token 100000000000000, but"),
+        ('{"-1": 0.2}', r"a rate of token -1, which is none of the encoder's \d+ tokens: give"),
+        ('{"100000000000000": 0.2}', r"rates.json has a rate of token 100000000000000, which"),
         ('{"10": 1.5}', "rates outside 0 to 1"),
     ):
         path.write_text(content)

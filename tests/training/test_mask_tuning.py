@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+import transformers
 import yaml
 from transformers import AutoTokenizer
 
+import auxlearn
 from auxlearn import train
 from auxlearn.core.errors import DataError
+from auxlearn.objectives.masking import ordinary_ids
 from auxlearn.results.perturbation_log import read_perturbations
 from tests import helpers
 
@@ -42,6 +46,30 @@ def contrast(tmp_path_factory) -> Path:
 def config(config):
     defaults = {"aux": ["mask_tuning"], "weights": "fixed", "batch_size": 4, "eval_steps": 2}
     return lambda **settings: config(**defaults | settings)
+
+
+def test_a_vocabulary_with_gaps_is_drawn_from_whole_and_alone(config, tmp_path):
+    """Only every third number is a token, up to three times their count."""
+    vocab = {
+        piece: number if number < 5 else 3 * number
+        for piece, number in helpers.wordpiece().get_vocab().items()
+    }
+    size = max(vocab.values()) + 1
+    settings = transformers.BertConfig(vocab_size=size, **helpers.SIZE)
+    parts = transformers.BertForMaskedLM(settings), transformers.BertTokenizer(vocab=vocab)
+    encoder = str(helpers.write(tmp_path / "gaps", *parts))
+    special = set(parts[1].all_special_ids)
+    assert ordinary_ids(parts[1]).tolist() == sorted(set(vocab.values()) - special)
+    rates = tmp_path / "rates.json"
+    rates.write_text(json.dumps({max(vocab.values()): 0.5}))
+    informask = {"informask": {"by": "token", "rates": str(rates)}}
+    train(config(encoder=encoder, aux=["mask_tuning", "random_mlm", "typhoon", informask]))
+    records = read_perturbations(tmp_path / "run")
+    found = {token for record in records for token in record.predicted}
+    assert found <= set(vocab.values())
+    assert max(found) >= len(vocab)
+    auxlearn.perturbations(tmp_path / "run")
+    auxlearn.report(tmp_path / "run", output=tmp_path / "report.html")
 
 
 def test_every_text_is_recorded_once_an_epoch_as_it_was_trained_on(config, tmp_path):
