@@ -288,8 +288,8 @@ def block_notes(block: Block) -> list[str]:
             if degenerate:
                 notes.append(
                     f"{who}: degenerate for {degenerate} of {len(method.runs)} "
-                    f"{'runs' if method.folds else 'seeds'} (one class "
-                    "is predicted for every dev example)"
+                    f"{'runs' if method.folds else 'seeds'} (predictions for dev no better than "
+                    "chance)"
                 )
             shares = [
                 [weight for name, weight in one.weights.items() if name != "primary"]

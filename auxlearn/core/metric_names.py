@@ -34,6 +34,11 @@ def sign(metric: str) -> int:
     return -1 if metric in ERRORS else 1
 
 
+def difference(metric: str, value: float) -> str:
+    """Return a difference of a metric as it is shown: in points, of an error as it is."""
+    return f"{value:+.4g}" if metric in ERRORS else f"{100 * value:+.1f} points"
+
+
 #: Name of the validation objective, whose loss and gradient norm are logged beside the others.
 VALIDATION = "validation"
 SURROGATE = "surrogate"  # name of the differentiable surrogate among the metrics on dev

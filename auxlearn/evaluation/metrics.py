@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.metric_names import SURROGATE, Quantity
@@ -19,6 +20,9 @@ from auxlearn.objectives.base import in_order
 from auxlearn.results.record import Evaluation, Scores
 
 TOP_CLASSES = 20  # classes of an example whose probabilities are kept, if there are many classes
+
+#: One-sided 5% point of the normal distribution.
+LEAST = 1.645
 
 #: Numbers of texts and their outputs, of some texts at a time.
 Blocks = Iterable[tuple[np.ndarray, Arrays]]
@@ -222,6 +226,7 @@ def evaluate(
             for value in sorted(set(values))
         },
         unknown_labels=found.unknown,
+        chance=no_better_than_chance(kind, truth, found.predicted, names),
     )
     if partner is None:
         return evaluation
@@ -236,6 +241,56 @@ def evaluate(
         partner=score(kind, partner.truth, partner.predicted, None, names, False),
         pair_accuracy=wrong.count(0) / len(wrong),
     )
+
+
+def no_better_than_chance(
+    kind: Kind, truth: Labels, predicted: Labels, names: Sequence[str]
+) -> str | None:
+    """Return in what way predictions say nothing of the labels, as "the model ..." goes on;
+    ``None`` if they say something, or if all labels are the same, so that nothing can show it.
+    """
+    true, told = kind.units(truth), kind.units(predicted)
+    if len(set(true)) < 2:
+        return None
+    if len(set(told)) > 1:
+        z = above_chance(true, told)
+        if z > LEAST:
+            return None
+        return f"agrees with the labels no better than chance (z = {z:.2f}, not above {LEAST})"
+    if kind.per_token:
+        return "predicts the same for every word"
+    label = kind.written(predicted[0], names)
+    return f"predicts {'no label' if label == [] else repr(label)} for every example"
+
+
+def above_chance(true: Sequence[Any], told: Sequence[Any]) -> float:
+    """Return by how many standard deviations predictions agree better than when they are shuffled.
+
+    Labels are numbers, or tuples of the names that they are made of. With rows f and g for labels
+    and predictions, numbers or indicators of names less their means, the agreement is
+    :math:`\\sum_i f_i g_i`; over all orders of the predictions its mean is 0 and its variance
+    :math:`\\sum_{ij} (f_i g_j)^2 / (n - 1)`, which is the sum of the products of the entries of
+    :math:`f^T f` and :math:`g^T g` over n - 1. Words count as if they were independent.
+    """
+    n = len(true)
+    if isinstance(true[0], float):
+        f, g = (csr_array((np.array(one) - np.mean(one))[:, None]) for one in (true, told))
+    else:
+        names = dict.fromkeys(name for label in (*true, *told) for name in label)
+        columns = {name: number for number, name in enumerate(names)}
+        f, g = (_indicators(one, columns) for one in (true, told))
+    # The means are taken from the sums, so that the rows stay sparse.
+    mean_f, mean_g, ff, gg = f.mean(0), g.mean(0), f.T @ f, g.T @ g
+    expected = n * (mean_f @ mean_g)
+    squares = (ff * gg).sum() - n * (mean_f @ (gg @ mean_f) + mean_g @ (ff @ mean_g))
+    variance = (squares + expected**2) / (n - 1)
+    return float(((f * g).sum() - expected) / np.sqrt(variance)) if variance > 0 else 0.0
+
+
+def _indicators(labels: Sequence[tuple[Any, ...]], columns: Mapping[Any, int]) -> csr_array:
+    places = [columns[name] for label in labels for name in label]
+    ends = np.cumsum([0, *map(len, labels)])
+    return csr_array((np.ones(len(places)), places, ends), shape=(len(labels), len(columns)))
 
 
 #: What a validation loss stands for: a metric, or nothing but itself.

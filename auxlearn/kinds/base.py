@@ -60,6 +60,7 @@ class Kind(ABC):
     label_columns: ClassVar[tuple[str, ...]] = ("label",)
     columns_beside: ClassVar[tuple[str, ...]] = ()  # that labels are read from as well
     unit: ClassVar[str] = "nats"  # of the loss of an example
+    constant_title: ClassVar[str]  # what :meth:`constant` returns
     eval_batch: ClassVar[int] = 128  # texts per forward pass without gradients
     compared: ClassVar[tuple[str, ...]] = ()  # metrics that comparisons have beside these
 
@@ -208,6 +209,10 @@ class Kind(ABC):
     def repeated(self, constant: Any, label: Any) -> Any:
         """Return a constant prediction for an example with that true label."""
         return constant
+
+    def units(self, labels: Labels) -> list[Any]:
+        """Return what is right or wrong of encoded labels, each the classes it is made of."""
+        return [self.classes(label) for label in labels]
 
     @abstractmethod
     def scores(

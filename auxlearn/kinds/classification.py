@@ -49,6 +49,7 @@ class Classification(Kind):
     """
 
     name = "classification"
+    constant_title = "the most frequent class of train"
     compared = ("weighted_f1", "mcc")
 
     def read(self, table: Table, column: str, keep_null: bool) -> list[str]:

@@ -42,6 +42,7 @@ class Dependency(WordKind):
     """
 
     name = "dependency"
+    constant_title = "the most frequent distance to a head, with its relation"
     pipeline = ""
     label_columns = ("label", "head", "heads", "arcs")
     columns_beside = (_DEPREL,)
@@ -87,6 +88,14 @@ class Dependency(WordKind):
 
     def classes(self, label: tuple[Arc, ...]) -> tuple[int, ...]:
         return tuple(relation for _, relation in label)
+
+    def units(self, labels: Labels) -> list[Any]:
+        """Return how far the head of each word is, 0 for the root, and with which relation."""
+        return [
+            ((head and head - word, relation),)
+            for label in labels
+            for word, (head, relation) in enumerate(label, 1)
+        ]
 
     def head(self, usual: nn.Sequential) -> nn.Module:
         from auxlearn.kinds.biaffine import Biaffine
@@ -144,11 +153,7 @@ class Dependency(WordKind):
 
     def constant(self, labels: Labels) -> Arc:
         """Return how far the head of a word is most often, 0 for the root, with which relation."""
-        found: Arc = most_frequent(
-            (head and head - word, relation)
-            for label in labels
-            for word, (head, relation) in enumerate(label, 1)
-        )
+        found: Arc = most_frequent(arc for (arc,) in self.units(labels))
         return found
 
     def _at(self, constant: Arc, places: Sequence[int], words: int) -> list[Arc]:

@@ -41,6 +41,7 @@ class MultiLabel(Kind):
     """
 
     name = "multi_label"
+    constant_title = "the most frequent list of labels of train"
     problem_type = "multi_label_classification"
     label_columns = ("label", "labels")
 

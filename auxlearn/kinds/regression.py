@@ -38,6 +38,7 @@ class Regression(Kind):
     """
 
     name = "regression"
+    constant_title = "the mean of train"
     problem_type = "regression"
     label_columns = ("label", "score")
     unit = "squared error"
@@ -63,6 +64,9 @@ class Regression(Kind):
 
     def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
         return ("score",)
+
+    def units(self, labels: Labels) -> list[float]:
+        return [float(one) for one in labels]
 
     def classes(self, label: float) -> tuple[int, ...]:
         return (0,)

@@ -47,6 +47,7 @@ class TokenClassification(WordKind):
     """
 
     name = "token_classification"
+    constant_title = "the most frequent tag of train"
     pipeline = "token-classification"
     label_columns = WORD_LABELS
     per_word = ("accuracy",)

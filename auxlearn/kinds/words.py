@@ -45,6 +45,9 @@ class WordKind(Kind):
         ]
         return replace(table, columns={**table.columns, column: words})
 
+    def units(self, labels: Labels) -> list[Any]:
+        return [(one,) for label in labels for one in self.classes(label)]
+
     def written_text(self, text: str) -> list[str]:
         return text.split(" ")
 

@@ -224,12 +224,7 @@ class RunView:
     @cached_property
     def warnings(self) -> list[str]:
         """What a reader of the scores must know first."""
-        constant = [
-            f"{name}: '{found.constant_prediction}' is predicted for every example"
-            for name, found in self.evaluations.items()
-            if found.constant_prediction is not None
-        ]
-        return [*self.results.warnings(), *constant, *example_sentences(self.evaluations)]
+        return [*self.results.warnings(), *example_sentences(self.evaluations)]
 
     @cached_property
     def facts(self) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from auxlearn.core.errors import printable
 from auxlearn.core.files import write_bytes
-from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity
+from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity, difference
 from auxlearn.core.rng import ONE_THREAD
 from auxlearn.results.record import RunResults
 
@@ -236,10 +236,14 @@ class _RunPlots:
             axes.set_ylabel("metrics on dev")
 
     def _branches(self, axes: Axes) -> None:
-        for number, branch in enumerate(self.results.branches):
+        metric, branches = self.results.config["metric"], self.results.branches
+        single = next((one.value for one in branches if one.gain is None), 0.0)
+        for number, branch in enumerate(branches):
             gain = ""
             if branch.gain is not None:
-                gain = f" ({branch.gain:+.3f} ± {branch.gain_error:.3f} {self.unit})"
+                points = difference(metric, branch.value - single)
+                loss = f"{branch.gain:+.3f} ± {branch.gain_error:.3f} {self.unit}"
+                gain = f", {points}\n(loss {loss})"
             axes.plot(
                 *zip(*branch.course, strict=True),
                 color=colour(number),
@@ -248,8 +252,7 @@ class _RunPlots:
                 linewidth=2.5 if branch.taken else 1,
                 label=f"{branch.title}{gain}" + (", taken" if branch.taken else ""),
             )
-        metric = TITLES[self.results.config["metric"]]
-        axes.set_ylabel(f"{metric} on dev\nof each run compared")
+        axes.set_ylabel(f"{TITLES[metric]} on dev\nof each run compared")
 
     def _weights(self, axes: Axes) -> None:
         axes.set_ylabel("weight")

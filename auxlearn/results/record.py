@@ -22,7 +22,7 @@ from auxlearn.core.files import (
     write_checked_json,
     write_json,
 )
-from auxlearn.core.metric_names import TITLES, Quantity
+from auxlearn.core.metric_names import ERRORS, TITLES, Quantity, sign
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import kind_of
 from auxlearn.kinds.classification import SPARSE_KEYS
@@ -110,7 +110,8 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the fields of a dataclass, the metrics of scores beside the others."""
     values: dict[str, Any] = {}
     for name, value in pairs:
-        values |= value if name == "metrics" else {name: value}
+        if (name, value) != ("chance", None):
+            values |= value if name == "metrics" else {name: value}
     return values
 
 
@@ -146,6 +147,9 @@ class Evaluation:
     pair_accuracy: float | None = None  # share of the pairs of which both predictions are correct
     #: Examples whose label is no class of the model: wrong in all scores, not in the loss.
     unknown_labels: int = 0
+    #: In what way the predictions are no better than chance, as "the model ..." goes on; ``None``,
+    #: and not in the file, if they are better.
+    chance: str | None = None
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -153,14 +157,6 @@ class Evaluation:
             for name, value in self.all.metrics.items()
         )
         return f"<Evaluation on {self.all.examples:,} examples: {shown}>"
-
-    @property
-    def constant_prediction(self) -> str | None:
-        """The label predicted for every example, although the set has several; else ``None``."""
-        true, predicted = self.all.class_counts()
-        if len(true) < 2 or len(predicted) != 1:
-            return None
-        return list(self.all.per_class)[next(iter(predicted))]
 
 
 def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame:
@@ -281,8 +277,8 @@ class RunResults:
         surrogate: How well the validation loss that drives the weights follows the metric:
             Spearman's rank correlation over the evaluations on dev, and their number; ``None`` for
             a weighting without a validation loss.
-        degenerate: The label that the best checkpoint predicts for every dev example, although dev
-            has several; ``None`` if it predicts more than one.
+        degenerate: In what way the predictions of the best checkpoint for dev are no better than
+            chance, as "the model ..." goes on; ``None`` if they are better.
         auxiliary: Metrics of auxiliary tasks on dev examples of their own, by task, and under
             ``primary`` numbers about the loss (accuracy of a bias model on train), at the exported
             checkpoint. Nothing was chosen by them.
@@ -403,15 +399,35 @@ class RunResults:
         """Return what a reader of the scores must know first, one sentence each."""
         unused = [name for name, weight in self.weights.items() if weight == 0]
         left_out = [self.account[name] for name in unused if name in self.account]
-        if self.degenerate is None:
-            return left_out
-        auxiliary = " or a smaller share of the auxiliary tasks" if self.config["aux"] else ""
-        return [
-            f"degenerate run: the best checkpoint predicts '{self.degenerate}' for every dev "
-            "example, so its scores are those of a constant prediction; try more epochs, another "
-            f"learning rate, metric macro_f1{auxiliary}",
-            *left_out,
+        dev = self.evaluations["dev"]
+        found, constant = dev.all.metrics, dev.majority.metrics
+        # Errors show predictions of a wrong size, which correlations do not.
+        judged = {
+            *ERRORS.intersection(found),
+            *([] if self.degenerate else [self.config["metric"]]),
+        }
+        lines = [
+            f"{TITLES[one]} on dev, {found[one]:,.3f}, is no better than {constant[one]:,.3f}, "
+            f"that of always predicting {self.kind.constant_title}; try {self._untried()}"
+            for one in sorted(judged)
+            if sign(one) * (found[one] - constant[one]) <= 0
         ]
+        if self.degenerate is not None:
+            said = f"on dev the best checkpoint {self.degenerate}; try {self._untried()}"
+            lines = [f"degenerate run, which has learned nothing: {said}", *lines]
+        return [*lines, *left_out]
+
+    def _untried(self) -> str:
+        """Return what may help a run that has learned too little, but for what is set already."""
+        others = {
+            "numbers scaled to about -1 to 1": self.kind.name == "regression",
+            "metric macro_f1": self.kind.name == "classification"
+            and self.config["metric"] != "macro_f1",
+            "thresholds dev": self.kind.name == "multi_label" and "thresholds" not in self.config,
+            "a smaller share of the auxiliary tasks": sum(w > 0 for w in self.weights.values()) > 1,
+        }
+        advice = ["more epochs", "another learning rate", *(k for k, v in others.items() if v)]
+        return f"{', '.join(advice[:-1])} or {advice[-1]}"
 
     def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""
@@ -438,13 +454,6 @@ def recorded_file(run: Path, name: str) -> Path:
     return path
 
 
-#: What to try for a task that is left out.
-ADVICE = (
-    "what helps most often is related labelled data (--aux supervised), or masked language "
-    "modelling of an unlabelled corpus of at least five times as many texts"
-)
-
-
 def factor_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """Return the latest weights of factors in ``metrics.jsonl``, by task, axis and value."""
     found: dict[str, dict[str, dict[str, float]]] = {}
@@ -452,41 +461,4 @@ def factor_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[
         for key, weight in Quantity.FACTOR.read(row).items():
             task, axis, value = key.split("/", 2)
             found.setdefault(task, {}).setdefault(axis, {})[value] = weight
-    return found
-
-
-def account_of_branches(
-    tasks: Sequence[str], branches: Sequence[Branch], evidence: float, unit: str = "nats"
-) -> dict[str, str]:
-    """Return the sentence of each auxiliary task of a run that has compared branches."""
-    (taken,) = [one for one in branches if one.taken]
-    single = next(one for one in branches if one.gain is None)
-
-    def gain(branch: Branch) -> str:
-        return (
-            f"{branch.gain:+.4f} ± {branch.gain_error:.4f} {unit} per example ({branch.value:.3f} "
-            f"against {single.value:.3f} in the metric)"
-        )
-
-    found = {}
-    for task in tasks:
-        own = [one for one in branches if one.gain is not None and one.weights[task]]
-        best = max(own, key=lambda one: one.gain or 0.0)
-        if taken.weights[task]:
-            found[task] = (
-                f"{task}: applied with share {taken.weights[task]:.3g}; on dev its run was better "
-                f"than the single task by {gain(taken)}"
-            )
-            continue
-        if (best.gain or 0.0) > evidence * (best.gain_error or 0.0):
-            but = f"{taken.title} was better still"
-            if taken.gain is None:
-                but = "had fewer correct predictions by more than their standard error"
-            why = f"{best.title} was better than the single task by {gain(best)}, but {but}"
-        else:
-            why = (
-                f"the better of its runs on dev ({best.title}) differed from the single task by "
-                f"{gain(best)}, where more than {evidence:g} standard errors were needed"
-            )
-        found[task] = f"{task}: left out; {why}; {ADVICE}"
     return found

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from auxlearn.core.errors import printable
-from auxlearn.core.metric_names import TITLES
+from auxlearn.core.metric_names import TITLES, difference
 from auxlearn.results.record import Evaluation, RunResults, Scores
 
 if TYPE_CHECKING:
@@ -177,19 +177,27 @@ def metrics_grid(evaluations: Mapping[str, Evaluation]) -> Grid:
 
 
 def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return what to know of :func:`metrics_grid`: texts seen in train, and unknown labels."""
+    """Return what to know of :func:`metrics_grid`: sets that the model tells nothing of (that of
+    dev is among the warnings of a run), unknown labels, and texts seen in train.
+    """
+    by_chance = [
+        f"{name}: the model {found.chance}"
+        for name, found in evaluations.items()
+        if found.chance is not None and name != "dev"
+    ]
     unknown = [
         f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is unknown "
         "to the model; they count as wrong"
         for name, found in evaluations.items()
         if found.unknown_labels
     ]
-    return unknown + [
+    seen = [
         f"{name}: the text of {found.seen_examples} of {found.all.examples} examples is also in "
         "train; the unseen columns leave these out"
         for name, found in evaluations.items()
         if found.seen_examples
     ]
+    return [*by_chance, *unknown, *seen]
 
 
 def _metric_cells(scores: Scores | None, count: int) -> list[str]:
@@ -200,14 +208,18 @@ def _metric_cells(scores: Scores | None, count: int) -> list[str]:
 
 def branches_grid(results: RunResults, seconds: bool = True) -> Grid:
     """Lay out the runs that a rule has compared, one line for each, in the order of training."""
-    gain = f"gain on dev ({results.kind.unit})"
-    heads = ["run", f"dev {TITLES[results.config['metric']]}", gain, "taken"]
+    metric = results.config["metric"]
+    heads = ["run", f"dev {TITLES[metric]}", "gain", f"gain of loss ({results.kind.unit})", "taken"]
+    single = next((one.value for one in results.branches if one.gain is None), 0.0)
     lines = []
     for one in results.branches:
-        gain = "-" if one.gain is None else f"{one.gain:+.4f} ± {one.gain_error:.4f}"
+        gains = ["-", "-"]
+        if one.gain is not None:
+            loss = f"{one.gain:+.4f} ± {one.gain_error:.4f}"
+            gains = [difference(metric, one.value - single), loss]
         taken = "yes" if one.taken else ""
         time = [f"{one.seconds:.0f} s"] if seconds else []
-        lines.append([one.title, f"{one.value:.3f}", gain, taken, *time])
+        lines.append([one.title, f"{one.value:.3f}", *gains, taken, *time])
     return Grid.of([*heads, "training"] if seconds else heads, lines)
 
 

@@ -29,10 +29,11 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.evaluation.paired import Difference, ExampleLosses
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
-from auxlearn.results.record import LOGS, Branch, RunResults, account_of_branches
+from auxlearn.results.record import LOGS, Branch, RunResults
 from auxlearn.sweeps.jobs import Executor, Job, run_jobs
 from auxlearn.training import run
 from auxlearn.training.inputs import RunInputs, code_content, load_inputs, save_inputs
@@ -191,7 +192,13 @@ class _Training:
             for branches in search(count, self.rule, self.gains):
                 self._train_all(branches, shown)
                 self._compare()
-        return self._take(best_of(self.gains, self.rule.evidence) or self._single)
+        best = best_of(self.gains, self.rule.evidence) if self._learned else None
+        return self._take(best or self._single)
+
+    @property
+    def _learned(self) -> bool:
+        """Whether any branch predicts dev better than by chance; a gain means nothing else."""
+        return any(results.degenerate is None for results in self.found.values())
 
     @property
     def _balanced(self) -> bool:
@@ -282,7 +289,9 @@ class _Training:
             seconds=seconds,
             branches=branches,
             account=account_of_branches(
-                self.tasks, branches, self.rule.evidence, kind_of(self.config.kind).unit
+                *(self.tasks, branches, self.rule.evidence, kind_of(self.config.kind).unit),
+                metric=self.config.metric,
+                learned=self._learned,
             ),
         )
         for name in ("predictions", "heads", "adapter"):

@@ -304,7 +304,7 @@ class _Run(Materials):
             steps=state.step,
             stopped=state.joint_ended_by or loop.ended_by,
             final_stopped=loop.ended_by if loop.in_primary_only_phase else None,
-            degenerate=evaluations["dev"].constant_prediction,
+            degenerate=evaluations["dev"].chance,
             auxiliary=task_metrics | ({"primary": facts} if facts else {}),
             surrogate=surrogate_report(self.folder.read_metrics(), config.metric),
             seconds=seconds,

@@ -10,8 +10,15 @@ from auxlearn.core.settings import OODSource
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import LabelMap, OODSet
-from auxlearn.evaluation.metrics import evaluate, predictions_of, score, true_labels
-from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.evaluation.metrics import (
+    above_chance,
+    evaluate,
+    no_better_than_chance,
+    predictions_of,
+    score,
+    true_labels,
+)
+from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.kinds.classification import MANY_LABELS
 from auxlearn.objectives.base import output_blocks
 from tests.helpers import LINES, tokenized
@@ -169,3 +176,57 @@ def test_smooth_forms_of_many_labels_are_those_of_all_probabilities(metric, know
     assert few.loss(metric) == pytest.approx(float(expected))
     assert many.loss(metric) == pytest.approx(float(expected))
     assert few.unknown == many.unknown == (0 if known == 5 else 6)
+
+
+def shuffled(agreement, draw, times=4000):
+    """Standard deviations of an agreement above those of shuffled predictions, by shuffling."""
+    found = [agreement(draw.permutation(60)) for _ in range(times)]
+    return (agreement(np.arange(60)) - np.mean(found)) / np.std(found)
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.2, 0.6])
+def test_agreement_above_chance_is_that_of_shuffled_predictions(strength):
+    draw = np.random.default_rng(7)
+    kept = draw.random((60, 5)) < strength
+    true, noise = (draw.integers(0, 4, 60) for _ in range(2))
+    told = np.where(kept[:, 0], true, noise)
+    found = above_chance([(one,) for one in true], [(one,) for one in told])
+    assert found == pytest.approx(shuffled(lambda o: (true == told[o]).sum(), draw), abs=0.12)
+
+    several, others = (draw.random((60, 5)) < 0.3 for _ in range(2))
+    others = np.where(kept, several, others)
+    sets = ([tuple(np.flatnonzero(row)) for row in one] for one in (several, others))
+    expected = shuffled(lambda order: (several & others[order]).sum(), draw)
+    assert above_chance(*sets) == pytest.approx(expected, abs=0.12)
+
+    x, y = 1e6 + 1e3 * draw.normal(size=60), draw.normal(size=60)
+    y += strength * x / 1e3
+    found = above_chance(x.tolist(), y.tolist())
+    assert found == pytest.approx(np.corrcoef(x, y)[0, 1] * 59**0.5, rel=1e-9)
+
+
+TREE, FLAT = ((2, 0), (0, 1), (2, 0)), ((0, 1), (1, 0), (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("kind", "truth", "predicted", "expected"),
+    [
+        ("classification", [0, 1] * 20, [1] * 40, "predicts 'b' for every example"),
+        ("classification", [1] * 40, [1] * 40, None),  # nothing else was to be found
+        ("classification", [0, 1] * 20, [0, 1] * 20, None),
+        ("classification", [0, 1] * 20, [0, 0, 1, 1] * 10, "no better than chance"),
+        ("multi_label", [(0,), (0, 1)] * 20, [()] * 40, "predicts no label for every example"),
+        ("multi_label", [(0,), (0, 1)] * 20, [(0, 2)] * 40, "predicts ['a', 'c'] for every"),
+        ("multi_label", [(0,), (0, 1)] * 20, [(), (1,)] * 20, None),
+        ("regression", [1.0, 2.0] * 20, [1.5] * 40, "predicts 1.5 for every example"),
+        ("regression", [1.0, 2.0] * 20, [0.5, 0.51] * 20, None),
+        ("regression", [1.0, 2.0] * 20, [2.0, 1.0] * 20, "no better than chance (z = -6.24"),
+        ("token_classification", [(0, 1), (1,)] * 20, [(0, 0), (0,)] * 20, "same for every word"),
+        ("token_classification", [(0, 1), (1,)] * 20, [(0, 1), (1,)] * 20, None),
+        ("dependency", [TREE, FLAT] * 20, [TREE, FLAT] * 20, None),
+        ("dependency", [TREE, TREE] * 20, [FLAT] * 40, "no better than chance"),
+    ],
+)
+def test_predictions_that_say_nothing_of_the_labels(kind, truth, predicted, expected):
+    found = no_better_than_chance(kind_of(kind), truth, predicted, NAMES)
+    assert found is None if expected is None else expected in found

@@ -85,7 +85,7 @@ def write_run(
         ),
         best=BestCheckpoint(20, 2.0, "accuracy", right / 8),
         evaluations={"dev": found, "test": found},
-        degenerate=labels[0] if degenerate else None,
+        degenerate="predicts 'a' for every example" if degenerate else None,
     ).save(folder)
     return folder
 

@@ -172,7 +172,7 @@ def test_a_warning_of_several_runs_stands_once(place, tmp_path):
 def test_a_degenerate_run_says_so(place):
     text = read(report(place / "plain")).text
     assert (place / "plain" / FILE).is_file()
-    assert "degenerate run: the best checkpoint predicts" in text
+    assert "degenerate run, which has learned nothing: on dev the best checkpoint predicts" in text
 
 
 def test_several_runs_stand_beside_each_other(place, tmp_path, drawn):

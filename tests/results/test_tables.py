@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from auxlearn.results.record import Branch, account_of_branches
-from auxlearn.results.tables import Grid, example_sentences, metrics_grid
+from auxlearn.results.account import account_of_branches
+from auxlearn.results.record import Branch
+from auxlearn.results.tables import Grid, branches_grid, example_sentences, metrics_grid
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
 from tests.results import examples
@@ -68,20 +69,90 @@ def test_the_task_of_the_branch_that_was_taken():
     found = account(
         SINGLE, branch("a 0.3", 0.3, 0.02, taken=True), branch("b 0.3", 0.0, -0.01, other=0.3)
     )
-    assert found["a"].startswith("a: applied with share 0.3; on dev its run was better")
+    assert found["a"].startswith("a: applied with share 0.3; on dev its run differed")
     assert "+0.0200 ± 0.0100 nats" in found["a"]
     assert found["b"].startswith("b: left out; the better of its runs on dev (b 0.3) differed")
-    assert "more than 0.5 standard errors were needed" in found["b"]
+    assert "more than 0.5 standard errors of the loss were needed" in found["b"]
     assert "--aux supervised" in found["b"]
 
 
 def test_a_task_that_was_better_but_for_another_or_for_its_metric():
     both = branch("a 0.3", 0.3, 0.05, taken=True), branch("b 0.3", 0.0, 0.02, other=0.3)
-    assert "b 0.3 was better than the single task" in account(SINGLE, *both)["b"]
+    assert "b 0.3 had a better loss than the single task" in account(SINGLE, *both)["b"]
     assert "a 0.3 was better still" in account(SINGLE, *both)["b"]
     single = replace(SINGLE, taken=True)
     others = branch("a 0.3", 0.3, 0.05), branch("b 0.3", 0.0, -0.1, other=0.3)
     assert "had fewer correct predictions" in account(single, *others)["a"]
+
+
+def test_gains_are_in_points_of_the_metric_before_the_loss():
+    better = replace(branch("a 0.3", 0.3, 0.09, taken=True), value=0.74)
+    other = branch("b 0.3", 0.0, -0.1, other=0.3)
+    text = account(SINGLE, better, other)["a"]
+    said = "+4.0 points of accuracy (0.740 against 0.700; gain in loss +0.0900 ± 0.0100 nats per"
+    assert said in text
+    found = replace(examples.results("a", "b"), branches=[SINGLE, better])
+    assert branches_grid(found, seconds=False).texts == [
+        ["single task", "0.700", "-", "-", ""],
+        ["a 0.3", "0.740", "+4.0 points", "+0.0900 ± 0.0100", "yes"],
+    ]
+    found.config["metric"] = "mae"
+    assert branches_grid(found).texts[1][2] == "+0.04"
+
+
+def test_nothing_is_claimed_of_a_task_when_no_run_has_learned_anything():
+    taken = [replace(SINGLE, taken=True), branch("a 0.3", 0.3, 0.05), branch("b", 0.0, other=0.3)]
+    for text in account_of_branches(("a", "b"), taken, 0.5, learned=False).values():
+        assert text[3:] == (
+            "left out, and nothing is known of it: no run that was compared has learned anything"
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "weights", "expected"),
+    [
+        ("classification", {}, (1,), "more epochs, another learning rate or metric macro_f1"),
+        ("classification", {"metric": "macro_f1"}, (1,), "epochs or another learning rate"),
+        ("classification", {"metric": "macro_f1"}, (0.7, 0.3), "rate or a smaller share"),
+        ("multi_label", {"metric": "micro_f1"}, (1,), "rate or thresholds dev"),
+        ("multi_label", {"metric": "micro_f1", "thresholds": "dev"}, (1,), "another learn"),
+        ("regression", {"metric": "pearson"}, (1,), "rate or numbers scaled to about -1"),
+        ("token_classification", {"metric": "span_f1"}, (1,), "epochs or another learning"),
+    ],
+)
+def test_what_is_said_of_a_run_that_has_learned_nothing(kind, config, weights, expected):
+    aux = ["l3mask"] * (len(weights) - 1)
+    found = replace(examples.results(*aux, kind=kind, **config), degenerate="x")
+    found = replace(found, weights=dict(zip(["primary", *aux], weights, strict=True)))
+    (line,) = found.warnings()
+    assert line.startswith(
+        "degenerate run, which has learned nothing: on dev the best checkpoint x"
+    )
+    assert expected in line
+    assert ("macro_f1" in line) == (kind == "classification" and "metric" not in config)
+    assert ("smaller share" in line) == (len(weights) > 1)
+
+
+def test_a_metric_that_is_worse_than_that_of_a_constant_is_said():
+    found = examples.results()
+    assert found.warnings() == []
+    found.evaluations["dev"].majority.metrics["accuracy"] = 0.75
+    (line,) = found.warnings()
+    assert line == (
+        "accuracy on dev, 0.750, is no better than 0.750, that of always predicting the most "
+        "frequent class of train; try more epochs, another learning rate or metric macro_f1"
+    )
+    numbers = examples.results(kind="regression", metric="pearson")
+    scores = {"pearson": 0.4, "spearman": 0.4, "mae": 520000.0}, {"pearson": 0, "mae": 240000.0}
+    for part, values in zip(("all", "majority"), scores, strict=True):
+        metrics = getattr(numbers.evaluations["dev"], part).metrics
+        metrics.clear()
+        metrics.update(values)
+    (line,) = numbers.warnings()
+    assert line.startswith(
+        "MAE on dev, 520,000.000, is no better than 240,000.000, that of always predicting the "
+        "mean of train; try more epochs, another learning rate or numbers scaled to about -1 to 1"
+    )
 
 
 def rows(weights, candidates=None):

@@ -96,6 +96,7 @@ def deciding(patch):
 
         patch.setattr(ExampleLosses, "of", classmethod(of))
         patch.setattr(ExampleLosses, "minus", minus)
+        patch.setattr(branches._Training, "_learned", True)  # whatever these short runs have
 
     return decide
 
@@ -116,6 +117,18 @@ def whole(fast_settings, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         deciding(patch)(**FIRST_IS_BEST)
         return train(RunConfig.model_validate(fast_settings | given))
+
+
+def test_no_branch_is_taken_when_none_has_learned_anything(config):
+    results = train(config(learning_rate=1e-9, weights={"meta": {"evidence": -1e9}}))
+    assert all(RunResults.load(results.folder / one.folder).degenerate for one in results.branches)
+    assert results.weights == {"primary": 1.0, "random_mlm": 0.0}
+    assert results.account["random_mlm"].startswith("random_mlm: left out, and nothing is known")
+    assert results.warnings() == [*results.warnings()[:1], results.account["random_mlm"]]
+    text = auxlearn.report(results.folder).read_text()
+    for place in (text, (results.folder / "model" / "README.md").read_text()):
+        assert "learned nothing" in place
+        assert "nothing is known of it" in place
 
 
 def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
@@ -152,9 +165,9 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     assert "applied with share 0.5" in page
     grid = branches_grid(results)
     heads, lines = grid.titles, grid.texts
-    assert heads[:3] == ["run", "dev accuracy", "gain on dev (nats)"]
-    assert [line[3] for line in lines] == ["", "", "yes"]
-    assert lines[0][2] == "+0.1000 ± 0.0100"
+    assert heads[:4] == ["run", "dev accuracy", "gain", "gain of loss (nats)"]
+    assert [line[4] for line in lines] == ["", "", "yes"]
+    assert lines[0][3] == "+0.1000 ± 0.0100"
     assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
     runs = [RunResults.load(tmp_path / "run" / one.folder) for one in results.branches]
     total = sum(sum(run.seconds.values()) for run in runs)
