@@ -85,7 +85,9 @@ class RunConfig(RunSettings):
         encoder = self.encoder
         if self.init_from is not None:
             updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
-        if self.kind not in (None, "classification") and "metric" not in self.model_fields_set:
+        # That of tags depends on whether they mark spans, which the data say.
+        by_data = (None, "classification", "token_classification")
+        if self.kind not in by_data and "metric" not in self.model_fields_set:
             updates["metric"] = next(iter(METRICS[self.kind]))
         if self.learning_rate is None:
             updates["learning_rate"] = recommended_learning_rate(encoder)

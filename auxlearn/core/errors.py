@@ -112,6 +112,11 @@ def some_of(names: Iterable[Any], count: int = 8) -> str:
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
 
+def and_more(count: int) -> str:
+    """Return how many more there are beside the one that is named; "" for none."""
+    return f" (and {count:,} more)" if count else ""
+
+
 class UserError(Exception):
     """An error that the user can fix; the message says what is wrong, where, and what to do."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -94,7 +96,8 @@ def label_text(value: Any) -> Any:
     """
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+    is_fractional = isinstance(value, float | Decimal) and math.isfinite(value)
+    if isinstance(value, int) or (is_fractional and value == int(value)):
         return str(int(value))
     return value.strip() if isinstance(value, str) else value
 

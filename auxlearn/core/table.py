@@ -16,6 +16,7 @@ class Table:
     lines: list[int] | None = None
     #: Location of each row for messages, where it is neither a line nor its number.
     places: list[str] | None = None
+    notes: tuple[str, ...] = ()  # what was changed on reading, a sentence each
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))

@@ -62,10 +62,14 @@ class RawExamples:
     meta: dict[str, list[str]] = field(default_factory=dict)  # every other column, as text
     found_labels: tuple[Any, ...] = ()  # labels as the table has them, before any was renamed
     kind: Kind = CLASSIFICATION
+    form: str | None = None  # how the labels are written
+    notes: tuple[str, ...] = ()  # what was changed on reading
 
 
-def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> RawExamples:
-    """Check the rows of a table and return them as examples."""
+def parse_examples(
+    table: Table, columns: Columns, *, labelled: bool = True, form: str | None = None
+) -> RawExamples:
+    """Check the rows of a table and return them as examples; ``form`` is that of train."""
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
     check_distinct(columns)
@@ -91,7 +95,8 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
         require(kind, "pairs of texts")
     used = {columns.text, columns.text_pair, columns.label}
     texts = text_values(kind.texts(table, columns.text), columns.text)
-    labels = kind.read(table, columns.label, columns.keep_null_labels) if has_labels else None
+    found = kind.read(table, columns.label, columns, form) if has_labels else None
+    labels = None if found is None else found.labels
     if labels is not None:
         kind.check(table, texts, labels)
     return RawExamples(
@@ -106,6 +111,8 @@ def parse_examples(table: Table, columns: Columns, *, labelled: bool = True) -> 
         },
         found_labels=tuple(labels or ()),
         kind=kind,
+        form=None if found is None else found.form,
+        notes=(*table.notes, *(() if found is None else found.notes)),
     )
 
 
@@ -115,7 +122,10 @@ def parse_splits(
     """Check the examples of each split, and leave further ones without texts out."""
     raw_splits: dict[str, RawExamples] = {}
     notes = []
+    form = None
+    changed: dict[str, list[str]] = {}  # splits by what was changed on reading
     for name, table in tables:
+        given = columns
         found = with_kind_of(table, columns)  # that of train, which comes first
         if found.kind == "token_classification" != columns.kind and heads_of(table):
             notes.append(
@@ -127,8 +137,12 @@ def parse_splits(
             place = shorten(Path(table.where).name)
             notes.append(f"{place} was left out: it has no column '{columns.text}'")
             continue
-        raw_splits[name] = parse_examples(table, columns, labelled=name in CORE_SPLITS)
-    return raw_splits, notes
+        raw = parse_examples(table, given, labelled=name in CORE_SPLITS, form=form)
+        form = raw.form if form is None else form
+        raw_splits[name] = raw
+        for note in raw.notes:
+            changed.setdefault(note, []).append(name)
+    return raw_splits, [*notes, *(f"{', '.join(names)}: {note}" for note, names in changed.items())]
 
 
 def to_split(

@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.lazy import Deferred
 from auxlearn.core.metric_names import METRICS, TITLES
-from auxlearn.core.settings import KindName
+from auxlearn.core.settings import Columns, KindName
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +39,16 @@ WORD_LABELS = ("label", "tags", "ner_tags", "labels")
 Labels: TypeAlias = "Sequence[Any] | np.ndarray"
 Arrays: TypeAlias = "Sequence[np.ndarray] | np.ndarray"
 Names: TypeAlias = Sequence[str]
+
+
+@dataclass(frozen=True)
+class ReadLabels:
+    """The labels of a table as a kind reads them."""
+
+    labels: list[Any]  # of each row
+    #: How they are written: what is found in train holds for the other splits.
+    form: str = ""
+    notes: tuple[str, ...] = ()  # what was changed on reading, a sentence each
 
 
 class Kind(ABC):
@@ -74,8 +85,14 @@ class Kind(ABC):
     # Reading
 
     @abstractmethod
-    def read(self, table: Table, column: str, keep_null: bool) -> list[Any]:
-        """Return the label of each row of a table, checked."""
+    def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
+        """Return the label of each row of a table, checked.
+
+        Args:
+            column: Name of the column.
+            columns: The rules of the user for labels, with the kind if it was named.
+            form: The :class:`ReadLabels` form of train, for the other splits.
+        """
 
     def texts(self, table: Table, column: str) -> Table:
         """Return a table whose text column holds texts."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, get_args
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.settings import Columns, KindName
 from auxlearn.kinds.base import WORD_LABELS, WORDS, Kind
-from auxlearn.kinds.labels import as_list
+from auxlearn.kinds.labels import listed
 
 if TYPE_CHECKING:
     from auxlearn.core.table import Table
@@ -101,16 +102,16 @@ def find_kind(table: Table, given: Columns) -> Kind:
     of_text = named(table.columns, label, ("label", "labels")) in table.columns
     words, tags = values(find_text(table.columns, given, WORDS), ()), values(label, WORD_LABELS)
     aligned = given.text not in table.columns or not of_text or _lengths(words) == _lengths(tags)
-    if words and aligned and all(isinstance(one, list | tuple) for one in words):
+    lists = all(isinstance(one, list | tuple) for one in words)
+    if words and aligned and (lists or (tags and all(map(_is_list, [*words, *tags])))):
         heads = heads_of(table, label)
         untagged = heads == tags or len(_labels_in(tags)) < 2
         return KINDS["dependency" if heads and untagged else "token_classification"]
     present = values(label, ("label", "labels"))
     if present and all(map(_is_list, present)):
         return KINDS["multi_label"]
-    if present and all(map(_is_number, present)) and any(map(_has_fraction, present)):
-        return KINDS["regression"]
-    return CLASSIFICATION
+    numbers = present and all(map(_is_number, present)) and any(map(_has_fraction, present))
+    return KINDS["regression"] if numbers and not _are_codes(present) else CLASSIFICATION
 
 
 def heads_of(table: Table, label: str = "label") -> list[Any]:
@@ -147,15 +148,23 @@ def _lengths(column: list[Any]) -> list[int]:
 
 
 def _is_list(value: Any) -> bool:
-    if isinstance(value, str):
-        return value.lstrip().startswith("[") and as_list(value) != [value.strip()]
-    return isinstance(value, list | tuple)
+    return isinstance(value, list | tuple) or (isinstance(value, str) and listed(value) is not None)
 
 
 def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return bool(_FRACTION.fullmatch(value))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+
+
+def _are_codes(numbers: Iterable[Any]) -> bool:
+    """Return whether texts are numbered as no program writes numbers: 01.17, 250.00 and 401.9."""
+    texts = [one.strip().lstrip("+-") for one in numbers if isinstance(one, str)]
+    digits = {one.partition(".")[2] for one in texts}
+    ragged = len({len(one) for one in digits}) > 1 and any(
+        len(one) > 1 and one.endswith("0") for one in digits
+    )
+    return ragged or any(re.match("0[0-9]", one) for one in texts)
 
 
 def _has_fraction(value: Any) -> bool:

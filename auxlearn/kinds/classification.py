@@ -13,19 +13,21 @@ from auxlearn.kinds.base import (
     Kind,
     Labels,
     Names,
+    ReadLabels,
     constant_loss,
     f1_of,
     of_counts,
     ratio,
     smooth_f1,
 )
-from auxlearn.kinds.labels import read_labels
+from auxlearn.kinds.labels import read_names
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
     from torch import Tensor
 
+    from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
 else:
     torch = Deferred("torch")
@@ -52,8 +54,10 @@ class Classification(Kind):
     constant_title = "the most frequent class of train"
     compared = ("weighted_f1", "mcc")
 
-    def read(self, table: Table, column: str, keep_null: bool) -> list[str]:
-        return read_labels(table, column, keep_null)
+    def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
+        rows = [(value,) for value in table.columns[column]]
+        found = read_names(table, column, rows, self.name, columns, form)
+        return ReadLabels([name for (name,) in found.labels], found.form)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(names) < 2:

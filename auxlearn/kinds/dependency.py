@@ -10,7 +10,7 @@ import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import LEAST, Arrays, Labels, Names, most_frequent, softmax
+from auxlearn.kinds.base import LEAST, Arrays, Labels, Names, ReadLabels, most_frequent, softmax
 from auxlearn.kinds.labels import checked_label
 from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of, word_pairs
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
 else:
     torch = Deferred("torch")
@@ -49,11 +50,12 @@ class Dependency(WordKind):
     per_word = ("las", "uas")
     eval_batch = 16  # scores of all pairs of words
 
-    def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[Arc, ...]]:
+    def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         relations = table.columns.get(_DEPREL)
         found = []
         for row, value in enumerate(table.columns[column]):
-            place, items = table.place(row), list_of(value)
+            place = table.place(row)
+            items = list_of(value, place)
             if not isinstance(items, list | tuple):
                 raise DataError(
                     f"{place}: column '{shorten(column)}' needs the head of each word, not "
@@ -64,7 +66,7 @@ class Dependency(WordKind):
                     raise DataError(
                         f"{place}: no DEPREL: a column '{_DEPREL}' names the relation of each word"
                     )
-                named = list_of(relations[row])
+                named = list_of(relations[row], place)
                 if not isinstance(named, list | tuple) or len(named) != len(items):
                     raise DataError(
                         f"{place}: column '{_DEPREL}' needs {len(items)} relations, one for each "
@@ -72,7 +74,7 @@ class Dependency(WordKind):
                     )
                 items = list(zip(items, named, strict=True))
             found.append(_tree(items, place))
-        return found
+        return ReadLabels(found)
 
     def names(self, label: tuple[Arc, ...]) -> tuple[str, ...]:
         return tuple(relation for _, relation in label)
@@ -280,9 +282,10 @@ def _tree(items: Sequence[Any], place: str) -> tuple[Arc, ...]:
                 f"{place}: word {word} has the HEAD {number}, but the other words are 1 to "
                 f"{len(items)}, and the root is 0"
             )
-        if relation is None or str(relation).strip() in ("", "_"):
+        name = checked_label(relation, f"{place}: ", _DEPREL, "dependency")
+        if name in ("", "_"):
             raise DataError(f"{place}: word {word} has no DEPREL: name its relation")
-        arcs.append((number, checked_label(relation, f"{place}: ", _DEPREL, keep_null=True)))
+        arcs.append((number, name))
     heads = [head for head, _ in arcs]
     if heads.count(0) != 1:
         raise DataError(f"{place}: {heads.count(0)} words have the HEAD 0: a tree has one root")

@@ -2,89 +2,165 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.core.errors import DataError, describe, did_you_mean, is_blank, printable, shorten
+from auxlearn.core.errors import (
+    DataError,
+    and_more,
+    describe,
+    did_you_mean,
+    is_blank,
+    printable,
+    shorten,
+)
 from auxlearn.core.settings import LONGEST_LABEL, label_text
+from auxlearn.kinds.base import ReadLabels
 
 if TYPE_CHECKING:
+    from auxlearn.core.settings import Columns, KindName
     from auxlearn.core.table import Table
+
+CODES = "codes"  # form of decimals that are names of classes
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 NULL_LABELS = {
-    *("nan", "NaN", "NAN", "None", "null", "Null", "NULL", "<null>"),
-    *("NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaT"),
+    "-",
+    *("nan", "NaN", "NAN", "-nan", "None", "null", "Null", "NULL", "<null>", "(null)", r"\N"),
+    *("NA", "N/A", "n/a", "<NA>", "NaT", "#N/A", "#NA", "#N/A N/A", "1.#QNAN", "-1.#IND"),
+    *("#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"),
 }
-"""What programs write for a missing value. "none" is not among them: it is a usual class."""
+"""What programs write for a missing value. "none" is not among them: it is a usual class.
+"-" is SNLI's, where annotators do not agree."""
 
 #: Distinct whole numbers from which on a column is no longer taken for classes, unless they number
-#: the classes one by one or each occurs :data:`_FEW` times or more on average.
-_MANY_NUMBERS, _FEW = 50, 3
+#: the classes one by one or each occurs :data:`FEW` times or more on average.
+_MANY_NUMBERS, FEW = 50, 3
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
 #: A whole number as programs write a column of floats, in CSV for example.
 _WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
+#: A number with a decimal comma, or several numbers; and a share in percent.
+_OTHER_NUMBER = re.compile(r"[+-]?\d+(,\d+)+|[+-]?\d+([.,]\d+)?\s*%")
 _LIST = re.compile(r"[\[({].*[\])}]", re.DOTALL)
-_SEPARATORS = "|;,"
+_SEPARATORS = "|;,<"
 
 
-def read_labels(table: Table, column: str, keep_null: bool) -> list[str]:
-    """Return the label of each row of a table, as the table has it."""
-    values = table.columns[column]
+def read_names(
+    table: Table,
+    column: str,
+    rows: Iterable[Sequence[Any]],
+    kind: KindName,
+    columns: Columns,
+    form: str | None,
+) -> ReadLabels:
+    """Return the names of the labels of each row, checked alone and together. If one is a decimal
+    such as ``401.9``, they are :data:`CODES`: ``428.0`` is another one than ``428``.
+    """
+    rows = list(rows)
+    if form is None:
+        texts = {one for values in rows for one in values if isinstance(one, str)}
+        form = CODES if any(map(_is_fraction, texts)) else ""
+    # Only single classes are guessed from values that may be numbers as well.
+    guessed = kind == "classification" != columns.kind
     # A data set has few classes and many examples: each class is checked once.
     known: dict[tuple[type, Any], str] = {}
-    labels = []
-    for row, value in enumerate(values):
-        key = (type(value), value) if isinstance(value, str | int | float) else None
-        name = known.get(key) if key is not None else None
-        if name is None:
-            name = checked_label(value, f"{table.place(row)}: ", shorten(column), keep_null)
-            if key is not None:
-                known[key] = name
-        labels.append(name)
-    _check_labels_together(table, column, labels)
-    return labels
+    found = []
+    for row, values in enumerate(rows):
+        names = []
+        for value in values:
+            key = (type(value), value) if isinstance(value, str | int | float) else None
+            name = known.get(key) if key is not None else None
+            if name is None:
+                place = f"{table.place(row)}: "
+                name = checked_label(value, place, shorten(column), kind, guessed, form == CODES)
+                if key is not None:
+                    known[key] = name
+            names.append(name)
+        found.append(tuple(names))
+    _check_missing(table, column, found, kind, columns.keep_null_labels)
+    if kind == "classification":
+        _check_classes(table, column, [name for (name,) in found], guessed)
+    return ReadLabels(found, form)
 
 
-def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
-    """Return the name of a class; errors as for :func:`read_labels`."""
+def _is_fraction(text: str) -> bool:
+    return bool(_DECIMAL.fullmatch(text.strip())) and not float(text).is_integer()
+
+
+def _check_missing(
+    table: Table, column: str, found: Sequence[Sequence[str]], kind: KindName, keep_null: bool
+) -> None:
+    """Check that no label is missing. ``-`` stands for one (SNLI) unless ``+`` is a label as well,
+    ``-100``, which losses leave out, unless another number is negative. A tag such as NA does not:
+    every word has one.
+    """
+    names = {name for names in found for name in names}
+    missing = {""}
+    if not keep_null:
+        negative = {name for name in names if re.fullmatch("-[0-9]+", name)}
+        missing |= negative if negative == {"-100"} else set()
+        if kind != "token_classification":
+            missing |= NULL_LABELS - ({"-"} if "+" in names else set())
+    rows = [row for row, names in enumerate(found) if not missing.isdisjoint(names)]
+    if rows:
+        name = next(name for name in found[rows[0]] if name in missing)
+        place, more = table.place(rows[0]), and_more(len(rows) - 1)
+        if not name:
+            raise DataError(
+                f"{place}: missing label in column '{shorten(column)}'{more}: fill it in or delete "
+                "the row"
+            )
+        raise DataError(
+            f"{place}: the label '{name}' in column '{shorten(column)}' usually stands for a "
+            f"missing value{more}: fill it in, delete the row, or accept it as a class by "
+            "--keep-null-labels"
+        )
+
+
+def checked_label(
+    value: Any, place: str, column: str, kind: KindName, guessed: bool = False, codes: bool = False
+) -> str:
+    """Return the name of a label, "" if it is missing; errors as for :func:`read_names`."""
+    several = "several at once are read by runs with --kind multi_label"
+    if kind == "multi_label":
+        several = "a text's labels are one list, in JSON or joined by |"
     if isinstance(value, list | tuple | dict):
         raise DataError(
-            f"{place}column '{column}' holds {describe(value)}: an example has one label; "
-            "several at once are read by runs with --kind multi_label"
+            f"{place}column '{column}' holds {describe(value)}: an example has one label; {several}"
         )
-    if isinstance(value, float) and math.isnan(value):
-        name = None
-    else:
-        try:
-            name = label_name(value)
-        except ValueError:  # also of a number of too many digits
-            raise DataError(
-                f"{place}a label is text, a whole number or true/false, but column '{column}' "
-                f"holds {describe(value)}; numbers are predicted by runs with --kind regression"
-            ) from None
-    if name is None or (is_blank(name) and printable(name) == name):
-        raise DataError(f"{place}missing label in column '{column}': fill it in or delete the row")
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    try:
+        if kind == "classification" and not guessed and isinstance(value, float | Decimal):
+            value = str(value) if math.isfinite(value) else value
+        name = label_name(value, codes)
+    except ValueError:  # also of a number of too many digits
+        raise DataError(
+            f"{place}a label is text, a whole number or true/false, but column '{column}' "
+            f"holds {describe(value)}; numbers are predicted by runs with --kind regression"
+        ) from None
+    if is_blank(name) and printable(name) == name:
+        return ""
     if isinstance(value, str):
-        if name in NULL_LABELS and not keep_null:
-            raise DataError(
-                f"{place}the label '{name}' in column '{column}' usually stands for a missing "
-                "value: fill it in, delete the row, or accept it as a class by --keep-null-labels"
-            )
-        if _DECIMAL.fullmatch(name) and not float(name).is_integer():
+        if guessed and _is_fraction(name):
             raise DataError(
                 f"{place}the label {shorten(name)} in column '{column}' looks like a number to "
-                "predict (by runs with --kind regression); classes have whole numbers or names"
+                "predict, or like the code of a class: name --kind regression or --kind "
+                "classification"
             )
-        if _LIST.fullmatch(name):
+        listed_label = name not in NULL_LABELS and _LIST.fullmatch(name)
+        if listed_label and kind != "token_classification":
             raise DataError(
                 f"{place}the label {describe(name)} in column '{column}' looks like a list: an "
-                "example has one label; several at once are read by runs with --kind multi_label"
+                f"example has one label; {several}"
             )
     if len(name) > LONGEST_LABEL:
         raise DataError(
@@ -99,28 +175,50 @@ def checked_label(value: Any, place: str, column: str, keep_null: bool) -> str:
     return name
 
 
-def _check_labels_together(table: Table, column: str, labels: list[str]) -> None:
+def _check_classes(table: Table, column: str, labels: list[str], guessed: bool) -> None:
     """Check that the labels of a table look like classes."""
-    names = set(labels)
+    names, shown = dict.fromkeys(labels), shorten(column)
     numbers = [int(name) for name in names if _WHOLE_NUMBER.fullmatch(name)]
-    if len(numbers) == len(names) >= _MANY_NUMBERS and len(labels) < _FEW * len(names):
-        gapless = max(numbers) - min(numbers) < len(numbers)
-        if not gapless:
-            raise DataError(
-                f"{table.where}: column '{shorten(column)}' holds {len(names):,} different numbers "
-                f"in {len(labels):,} rows, which look like numbers to predict (--kind regression), "
-                "not like classes; if they are classes, number them 0, 1, 2 ..."
-            )
+    many = len(numbers) == len(names) >= _MANY_NUMBERS and len(labels) < FEW * len(names)
+    if many and guessed and max(numbers) - min(numbers) >= len(numbers):
+        raise DataError(
+            f"{table.where}: column '{shown}' holds {len(names):,} different numbers "
+            f"in {len(labels):,} rows, which look like numbers to predict (--kind regression), "
+            "not like classes; if they are classes, name --kind classification"
+        )
+    if name := joined_label(names):
+        raise DataError(
+            f"{table.place(labels.index(name))}: the label '{shorten(name)}' in column "
+            f"'{shown}' joins other labels: an example has one label; several at "
+            "once, joined by |, are read by runs with --kind multi_label"
+        )
+    others = [name for name in labels if _OTHER_NUMBER.fullmatch(name)]
+    whole = (name for name in names if not _OTHER_NUMBER.fullmatch(name))
+    if others and guessed and all(map(_WHOLE_NUMBER.fullmatch, whole)):
+        raise DataError(
+            f"{table.place(labels.index(others[0]))}: the label '{shorten(others[0])}' in column "
+            f"'{shown}' looks like a number (write 4.5, for --kind regression) or like several "
+            "(join them by |, for --kind multi_label); --kind classification takes it for a class"
+        )
+
+
+def joined_label(names: Iterable[str]) -> str:
+    """Return the first of distinct names that joins others of them by ``|``, ``;``, ``,`` or as
+    ``<a><b>``; "" if none does.
+    """
+    known = set(names)
     for name in names:
         for separator in _SEPARATORS:
-            parts = [part.strip() for part in name.split(separator)]
-            if len(parts) > 1 and all(part in names for part in parts):
-                row = labels.index(name)
-                raise DataError(
-                    f"{table.place(row)}: the label '{shorten(name)}' in column "
-                    f"'{shorten(column)}' joins other labels: an example has one label; several at "
-                    "once, joined by |, are read by runs with --kind multi_label"
-                )
+            parts = parts_of(name, separator)
+            if len(parts) > 1 and all(part in known for part in parts):
+                return name
+    return ""
+
+
+def parts_of(name: str, separator: str) -> list[str]:
+    if separator == "<":
+        return re.findall("<[^<>]+>", name) if re.fullmatch("(<[^<>]+>)+", name) else [name]
+    return [part.strip() for part in name.split(separator)]
 
 
 def check_renamed(renamed: Mapping[str, str], found: Iterable[str]) -> None:
@@ -135,18 +233,17 @@ def check_renamed(renamed: Mapping[str, str], found: Iterable[str]) -> None:
             )
 
 
-def label_name(value: Any) -> str | None:
-    """Return the label name for a value of a file; ``None`` if the value is missing.
+def label_name(value: Any, codes: bool = False) -> str:
+    """Return the label name for a value of a file; "" for an empty text.
 
     Whole numbers are named by their digits, even if the file stores them as 1.0, as a number or as
-    text; booleans are named "true" and "false"; strings are stripped of surrounding white space.
+    text, unless texts are ``codes``; booleans are named "true" and "false".
     """
-    if value is None:
-        return None
     name = label_text(value)
     if not isinstance(name, str):
         raise ValueError(f"{describe(value)} cannot name a class")
-    return (name.partition(".")[0] if _WHOLE_DECIMAL.fullmatch(name) else name) or None
+    is_float = _WHOLE_DECIMAL.fullmatch(name) and not codes
+    return name.partition(".")[0] if is_float else name
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
@@ -157,17 +254,55 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
+#: A text or another item of a list as Python and numpy write it; numpy writes no commas.
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ITEM = re.compile(rf"{_TEXT}|True|False|None|nan|[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?")
+_FLAT_LIST = re.compile(rf"\[\s*(?:(?:{_ITEM.pattern})(?:\s*,\s*|\s+|(?=\])))*\]", re.DOTALL)
+_ARRAY = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^()]*)?\)", re.DOTALL)
+_WORDS_OF_PYTHON = {"True": True, "False": False, "None": None, "nan": None}
+
+
+def listed(cell: str) -> list[Any] | None:
+    """Return the list that a cell of text holds, in JSON or as Python or numpy writes it.
+
+    >>> listed('["a", 1]'), listed("['a', 'b']"), listed("['a' 'b']"), listed("[1. 0.]")
+    (['a', 1], ['a', 'b'], ['a', 'b'], [1.0, 0.0])
+    >>> listed("[[2, 'obj'], (0, 'root')]"), listed("[E1] Ann [/E1]"), listed("(a)")
+    ([[2, 'obj'], (0, 'root')], None, None)
+    """
+    text = cell.strip()
+    if array := _ARRAY.fullmatch(text):
+        text = array[1]
+    if text[:1] not in ("[", "(", "{"):
+        return None
+    with suppress(ValueError, RecursionError):
+        found = json.loads(text)
+        return found if isinstance(found, list) else None
+    if _FLAT_LIST.fullmatch(text):
+        return [_item(token) for token in _ITEM.findall(text)]
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        found = ast.literal_eval(text)
+        if isinstance(found, list | tuple):
+            return list(found)
+        return sorted(found, key=str) if isinstance(found, set) else None
+    return None
+
+
+def _item(token: str) -> Any:
+    if token in _WORDS_OF_PYTHON:
+        return _WORDS_OF_PYTHON[token]
+    if token[0] not in "'\"":
+        return float(token) if re.search("[.e]", token) else int(token)
+    return ast.literal_eval(token) if "\\" in token else token[1:-1]
+
+
 def as_list(cell: str) -> list[Any]:
-    """Return the labels in a cell of text: a list of JSON, or labels joined by ``|``.
+    """Return the labels in a cell of text: a list, see :func:`listed`, or labels joined by ``|``.
 
     >>> as_list('["a", "b"]'), as_list("a|b"), as_list("")
     (['a', 'b'], ['a', 'b'], [])
     """
-    if cell.lstrip().startswith("["):
-        try:
-            found = json.loads(cell)
-        except ValueError:
-            found = None
-        if isinstance(found, list):
-            return found
+    found = listed(cell)
+    if found is not None:
+        return found
     return [part.strip() for part in cell.split("|")] if cell.strip() else []

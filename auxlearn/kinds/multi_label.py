@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,25 @@ from auxlearn.kinds.base import (
     Kind,
     Labels,
     Names,
+    ReadLabels,
     most_frequent,
     of_counts,
     smooth_f1,
 )
-from auxlearn.kinds.labels import as_list, checked_label
+from auxlearn.kinds.labels import as_list, joined_label, listed, parts_of, read_names
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
 else:
     torch = Deferred("torch")
+
+
+INDICATORS = "indicators"  # form of lists that say of every label whether a text has it
+_PRESENT, _ABSENT = {"1", "1.0", "True"}, {"0", "0.0", "False"}
 
 
 class MultiLabel(Kind):
@@ -45,11 +52,37 @@ class MultiLabel(Kind):
     problem_type = "multi_label_classification"
     label_columns = ("label", "labels")
 
-    def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
-        return [
-            _labels(value, f"{table.place(row)}: ", column, keep_null)
-            for row, value in enumerate(table.columns[column])
-        ]
+    def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
+        """Return the labels of each row. Lists of 0 and 1 of one length are indicators: the label
+        0 is that of the first place, as in the data that transformers' models are trained on.
+        """
+        values = table.columns[column]
+        rows = [_labels(value, table.place(row), column) for row, value in enumerate(values)]
+        if form == INDICATORS if form is not None else _are_indicators(rows):
+            if not _are_indicators(rows):
+                raise DataError(f"{table.where}: train has lists of 0 and 1 for all labels, not it")
+            note = (
+                f"lists such as {describe(values[0])} are read as indicators of the labels 0 to "
+                f"{len(rows[0]) - 1}, by their places"
+            )
+            named = (zip(map(str, range(len(row))), row, strict=True) for row in rows)
+            places = [tuple(name for name, one in row if str(one) in _PRESENT) for row in named]
+            return ReadLabels(places, INDICATORS, (note,))
+        found = read_names(table, column, rows, self.name, columns, form)
+        for row, names in enumerate(found.labels):
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise DataError(
+                    f"{table.place(row)}: column '{shorten(column)}' names the label "
+                    f"'{shorten(twice)}' twice"
+                )
+        _check_joined(table, column, found.labels)
+        return found
+
+    def check_train(self, where: str, names: Names, labels: Labels) -> None:
+        super().check_train(where, names, labels)
+        if len({frozenset(label) for label in labels}) < 2:
+            raise DataError(f"{where}: every text has the same labels: there is nothing to learn")
 
     def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(classes.get(name, name) for name in label))
@@ -218,23 +251,50 @@ def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(best[np.abs(best - 0.5).argmin()])
 
 
-def _labels(value: Any, place: str, column: str, keep_null: bool) -> tuple[str, ...]:
+def _labels(value: Any, place: str, column: str) -> Sequence[Any]:
     shown = shorten(column)
     if isinstance(value, str):
         value = as_list(value)
     if value is None:
         raise DataError(
-            f"{place}missing labels in column '{shown}': write an empty list for a text without any"
+            f"{place}: missing labels in column '{shown}': write an empty list for a text without "
+            "any"
         )
     if not isinstance(value, list | tuple):
         raise DataError(
-            f"{place}a list of labels is needed, but column '{shown}' holds {describe(value)}"
+            f"{place}: a list of labels is needed, but column '{shown}' holds {describe(value)}"
         )
-    names = [checked_label(one, place, shown, keep_null) for one in value]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError(f"{place}column '{shown}' names the label '{shorten(twice)}' twice")
-    return tuple(names)
+    return value
+
+
+def _are_indicators(rows: Sequence[Sequence[Any]]) -> bool:
+    """Whether lists say of each label whether a text has it: 0 and 1 as the labels themselves
+    would be on every text of two.
+    """
+    if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2:
+        return False
+    return {str(one) for row in rows for one in row} <= _PRESENT | _ABSENT
+
+
+def _check_joined(table: Table, column: str, found: Sequence[tuple[str, ...]]) -> None:
+    """Check that no label is several, joined by something other than ``|``: in a column of cells
+    with one name each, those that share a part with another one are.
+    """
+    names = list(dict.fromkeys(name for names in found for name in names))
+    joined = joined_label(names)
+    cells = (cell for cell, names in zip(table.columns[column], found, strict=True) if names)
+    alone = all(isinstance(cell, str) and listed(cell) is None for cell in cells)
+    if not joined and alone and all(len(names) < 2 for names in found):
+        parts = {name: parts_of(name, mark) for name in names for mark in ",;<" if mark in name}
+        counts = Counter(part for name in names for part in {*parts.get(name, [name])})
+        shared = (name for name in parts if any(counts[part] > 1 for part in parts[name]))
+        joined = next(shared, "")
+    if joined:
+        row = next(row for row, names in enumerate(found) if joined in names)
+        raise DataError(
+            f"{table.place(row)}: the label '{shorten(joined)}' in column '{shorten(column)}' "
+            "looks like several labels: join them by |, or write a list in JSON"
+        )
 
 
 #: The kind.

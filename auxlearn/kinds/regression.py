@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.core.errors import DataError, and_more, describe, shorten
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import Arrays, Kind, Labels, Names
+from auxlearn.kinds.base import Arrays, Kind, Labels, Names, ReadLabels
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
 else:
     torch = Deferred("torch")
@@ -43,11 +45,16 @@ class Regression(Kind):
     label_columns = ("label", "score")
     unit = "squared error"
 
-    def read(self, table: Table, column: str, keep_null: bool) -> list[float]:
-        return [
-            _number(value, table.place(row), column)
-            for row, value in enumerate(table.columns[column])
-        ]
+    def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
+        found, faults = [], []
+        for row, value in enumerate(table.columns[column]):
+            try:
+                found.append(_number(value, table.place(row), column))
+            except DataError as fault:
+                faults.append(fault)
+        if faults:
+            raise DataError(f"{faults[0]}{and_more(len(faults) - 1)}")
+        return ReadLabels(found)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(set(labels)) < 2:
@@ -188,12 +195,13 @@ def _number(value: Any, place: str, column: str) -> float:
             f"{place}: missing number in column '{shown}': fill it in or delete the row"
         )
     try:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
+        if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
             raise ValueError
         number = float(value)
     except (ValueError, OverflowError):
         raise DataError(
-            f"{place}: a number to predict is needed, but column '{shown}' holds {describe(value)}"
+            f"{place}: a number to predict is needed, but column '{shown}' holds "
+            f"{describe(value)}: write it with a decimal point, without a unit, or delete the row"
         ) from None
     if not math.isfinite(number) or abs(number) > LARGEST:
         raise DataError(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.core.errors import ConfigError, DataError, describe, shorten
+from auxlearn.core.errors import ConfigError, DataError, describe, shorten, some_of
 from auxlearn.core.lazy import Deferred
 from auxlearn.kinds.base import (
     LEAST,
@@ -17,24 +17,36 @@ from auxlearn.kinds.base import (
     Arrays,
     Labels,
     Names,
+    ReadLabels,
     constant_loss,
     f1_of,
     most_frequent,
     smooth_f1,
     softmax,
 )
-from auxlearn.kinds.labels import checked_label
+from auxlearn.kinds.labels import read_names
 from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of, word_pairs
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
 else:
     torch = Deferred("torch")
 
-_BIO, _OTHER_SCHEME = re.compile(r"O|[BI]-.+"), re.compile(r"O|[BIESLU]-.+")
+_BIO = re.compile(r"O|[BI]-.+")
+
+#: Marks of BIO, BIOES, BILOU, BMES and BMEWO before a type, behind it or alone.
+_SCHEMES = {
+    "-prefix": re.compile(r"(?P<mark>[BIMELSUW])-(?P<type>.+)"),
+    "prefix": re.compile(r"(?P<mark>[BIMELSUW])[_:/.](?P<type>.+)"),
+    "suffix": re.compile(r"(?P<type>.+)[-_:/.](?P<mark>[BIMELSUW])"),
+    "bare": re.compile(r"(?P<mark>[BIMELSUW])(?P<type>)"),
+}
+_FIRST, _LAST = {*"BSUW"}, {*"ELSUW"}  # marks that begin and that end a span
+_LIKE_SPAN = re.compile(r"[BI]|[BI][-_:/.].+|.+[-_:/.][BI]", re.IGNORECASE)
 
 
 class TokenClassification(WordKind):
@@ -52,18 +64,34 @@ class TokenClassification(WordKind):
     label_columns = WORD_LABELS
     per_word = ("accuracy",)
 
-    def read(self, table: Table, column: str, keep_null: bool) -> list[tuple[str, ...]]:
-        values = table.columns[column]
-        found = [_tags(value, table.place(row), column) for row, value in enumerate(values)]
-        names = {name for tags in found for name in tags}
+    def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
+        """Return the tags of each row; those of other schemes of spans in BIO. As in conlleval and
+        seqeval, a word inside a span that none begins (IOB1) begins one.
+        """
+        values, shown = table.columns[column], shorten(column)
+        rows = [_tags(value, table.place(row), column) for row, value in enumerate(values)]
+        found = read_names(table, column, rows, self.name, columns, "").labels
+        names = list(dict.fromkeys(name for tags in found for name in tags))
+        if form is None:
+            form = "-prefix" if is_bio(names) else "" if columns.renamed else _scheme_of(names)
+        scheme = _SCHEMES.get(form)
+        if scheme is None or not all(name == "O" or scheme.fullmatch(name) for name in names):
+            return ReadLabels(found, form, tuple(_looks_like_spans(table, shown, found, names)))
+        made = [_as_bio(tags, scheme) for tags in found]
+        rows_changed = [row for row, tags in enumerate(made) if tags != found[row]]
+        if not rows_changed:
+            return ReadLabels(made, form)
+        first = rows_changed[0]
         if is_bio(names):
-            for row, tags in enumerate(found):
-                _check_spans(tags, table.place(row))
-        elif any("-" in name for name in names) and all(map(_OTHER_SCHEME.fullmatch, names)):
-            raise DataError(
-                f"{table.where}: column '{shorten(column)}' has BIOES tags: write spans as BIO"
+            note = (
+                f"sentences with an I- tag that begins a span: {len(rows_changed):,} of "
+                f"{len(made):,}, the first is {table.place(first)}; it is read as B-, as in IOB1"
             )
-        return found
+        else:
+            pairs = zip(found[first], made[first], strict=True)
+            old, new = next(pair for pair in pairs if len({*pair}) > 1)
+            note = f"the tags in column '{shown}' are read as spans in BIO: {old} as {new}"
+        return ReadLabels(made, form, (note,))
 
     def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(classes.get(name, name) for name in label)
@@ -227,25 +255,53 @@ def spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return found
 
 
-def _check_spans(tags: Sequence[str], place: str) -> None:
-    before = "O"
-    for number, tag in enumerate(tags, 1):
-        if tag.startswith("I-") and before[1:] != tag[1:]:
-            raise DataError(
-                f"{place}: word {number} has the tag {shorten(tag)} after {shorten(before)}: a "
-                "span begins with B- (IOB2)"
-            )
-        before = tag
+def _scheme_of(names: Sequence[str]) -> str:
+    """Return which of the schemes of spans tags are certainly of; "" if of none."""
+    for form, scheme in _SCHEMES.items():
+        matches = [scheme.fullmatch(name) for name in names if name != "O"]
+        marks = {match["mark"] for match in matches if match}
+        whole = "O" in names or "S" in marks
+        begun = "B" in marks and not marks.isdisjoint("IMEL")
+        if all(matches) and whole and (begun or (form == "-prefix" and marks - {*"BI"})):
+            return form
+    return ""
 
 
-def _tags(value: Any, place: str, column: str) -> tuple[str, ...]:
-    tags = list_of(value)
+def _as_bio(tags: Sequence[str], scheme: re.Pattern[str]) -> tuple[str, ...]:
+    """Return tags of a scheme in BIO, with the spans that conlleval and seqeval find in them."""
+    found, mark, kind = [], "", ""
+    for tag in tags:
+        last, before = mark, kind
+        match = scheme.fullmatch(tag) if tag != "O" else None
+        mark, kind = (match["mark"], match["type"] or "span") if match else ("", "")
+        begins = mark in _FIRST or last in _LAST or kind != before
+        found.append(f"{'B' if begins else 'I'}-{kind}" if match else "O")
+    return tuple(found)
+
+
+def _looks_like_spans(
+    table: Table, column: str, found: Sequence[tuple[str, ...]], names: Sequence[str]
+) -> Iterator[str]:
+    """Say of tags that are read as plain ones if they may be meant for spans."""
+    spans = [name for name in names if _LIKE_SPAN.fullmatch(name)]
+    if not spans or not {*"Oo"} & {*names} or is_bio(names):
+        return
+    others = [name for name in names if name not in spans and name not in "Oo"]
+    row = next(row for row, tags in enumerate(found) if not {*tags}.isdisjoint(others or spans))
+    like = f"all but {some_of(others)} (first in {table.place(row)})" if others else some_of(spans)
+    yield (
+        f"the tags in column '{column}' look like spans ({like}), but are scored word by word: "
+        "span F1 needs O, B-TYPE and I-TYPE"
+    )
+
+
+def _tags(value: Any, place: str, column: str) -> Sequence[Any]:
+    tags = list_of(value, place)
     if not isinstance(tags, list | tuple):
         raise DataError(
             f"{place}: column '{shorten(column)}' needs a list of tags, not {describe(value)}"
         )
-    # A tag such as NA is no missing value: every word has one.
-    return tuple(checked_label(tag, f"{place}: ", shorten(column), keep_null=True) for tag in tags)
+    return tags
 
 
 #: The kind.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import abstractmethod
 from collections import Counter
@@ -14,6 +13,7 @@ import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.kinds.base import WORDS, Arrays, Kind, Labels, Names, f1_of, of_counts
+from auxlearn.kinds.labels import listed
 
 if TYPE_CHECKING:
     from auxlearn.core.table import Table
@@ -24,6 +24,7 @@ NO_TAG = -100
 #: Logit of what is predicted for certain, of a word without a token: finite.
 CERTAIN = 30.0
 
+_NUMPY_LEFT_OUT = re.compile(r"\[\s*['\"].*['\"]\s+\.\.\.\s+['\"]", re.DOTALL)
 _WHITE = re.compile(r"\s")
 
 
@@ -114,20 +115,20 @@ def word_pairs(truth: Labels, predicted: Labels) -> list[tuple[Any, Any]]:
     return [pair for labels in both for pair in zip(*labels, strict=True)]
 
 
-def list_of(value: Any) -> Any:
-    """Return the items of a list, of a list in JSON, or of a text divided by white space."""
-    if isinstance(value, str):
-        if value.startswith("["):
-            try:
-                return json.loads(value)
-            except ValueError:
-                pass
-        return value.split()
-    return value
+def list_of(value: Any, place: str) -> Any:
+    """Return the items of a list, of a list in a cell, or of a text divided by white space."""
+    if not isinstance(value, str):
+        return value
+    found = listed(value) if value.lstrip().startswith(("[", "array(")) else None
+    if found is None and _NUMPY_LEFT_OUT.search(value):
+        raise DataError(f"{place}: numpy has left items of a list out (...): write it in JSON")
+    return value.split() if found is None else found
 
 
 def _words(value: Any, place: str, column: str) -> list[str]:
-    words = list_of(value)
+    words = list_of(value, place)
+    if isinstance(value, str) and not any(isinstance(one, str) for one in words):
+        words = value.split()  # a text such as [2019]
     shown = shorten(column)
     if not isinstance(words, list | tuple) or not all(isinstance(one, str) for one in words):
         raise DataError(

@@ -223,14 +223,6 @@ BAD = {
     "words without tags": (None, tokens(["a"], []), "1 words but 0 tags"),
     "no words": (None, tokens([], []), "empty text"),
     "an empty word": (None, tokens(["a", " "], ["O", "O"]), "has an empty word"),
-    "a span that begins with I-": (
-        None,
-        tokens(["a", "b"], ["O", "I-X"]),
-        "word 2 has the tag I-X after O: a span begins with B-",
-    ),
-    "a span of another type": (None, tokens(["a", "b"], ["B-Y", "I-X"]), "tag I-X after B-Y"),
-    "I- at the first word": (None, tokens(["a"], ["I-X"]), "word 1 has the tag I-X after O"),
-    "BIOES": (None, tokens(["a", "b"], ["S-X", "O"]), "has BIOES tags"),
     "a null tag": (None, tokens(["a", "b"], ["O", None]), "missing label"),
     "an empty tag": (None, tokens(["a", "b"], ["O", ""]), "missing label"),
     "null for words": (None, tokens(None, ["O"]), "empty text"),
@@ -249,7 +241,7 @@ def test_a_bad_label_gives_one_line(case, tmp_path):
     if expected == "nothing to learn":
         first = bad | {"text": "a"}
     folder = folder_of(tmp_path, [first, bad])
-    place = "" if expected == "nothing to learn" or case == "BIOES" else "train.jsonl:2"
+    place = "" if expected == "nothing to learn" else "train.jsonl:2"
     with one_line(UserError, expected, place):
         load_dataset(folder, columns=Columns(kind=kind))
 

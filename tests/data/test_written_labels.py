@@ -1,0 +1,285 @@
+"""Labels and words as other programs write them: read rightly, or said in one line."""
+
+import io
+import json
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from auxlearn.core.errors import DataError
+from auxlearn.core.settings import Columns
+from auxlearn.data.load import load_dataset
+from auxlearn.kinds.labels import listed
+from tests.helpers import one_line
+
+
+def written(folder, labels, *, suffix=".jsonl", column="label", **further):
+    """Write labels, each beside a text of its own, as train and dev."""
+    rows = [
+        {"text": f"text {number}", column: label, **{k: v[number] for k, v in further.items()}}
+        for number, label in enumerate(labels)
+    ]
+    folder.mkdir(exist_ok=True)
+    for name in ("train", "dev"):
+        path = folder / f"{name}{suffix}"
+        if suffix == ".jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            separator = "\t" if suffix == ".tsv" else ","
+            pd.DataFrame(rows).to_csv(path, index=False, sep=separator)
+    return folder
+
+
+def labels_of(dataset, split="train"):
+    return [row["label"] for row in dataset.splits[split].rows()]
+
+
+def load(folder, kind=None, **rules):
+    return load_dataset(folder, columns=Columns(kind=kind, **rules))
+
+
+#: Cells of several labels joined by something else, the kind that is named, and what is said.
+JOINED = {
+    "numbers by commas": (["3", "0,2", "0", "2,4", "1,3,5"], "'0,2'"),
+    "words by commas": (["a, b", "a", "c", "b, d"], "'a, b'"),
+    "tags in brackets": (["<a><b>", "<b>", "<a><c>"], "'<a><b>'"),
+    "semicolons": (["a;b", "a;c", "d"], "'a;b'"),
+    "every part a label": ([["a,b"], ["a"], ["b"]], "'a,b'"),
+}
+
+
+@pytest.mark.parametrize("case", JOINED)
+def test_joined_labels_are_no_labels_of_their_own(case, tmp_path):
+    labels, shown = JOINED[case]
+    suffix = ".jsonl" if isinstance(labels[0], list) else ".csv"
+    with one_line(DataError, f"label {shown} in column", "join them by |"):
+        load(written(tmp_path, labels, suffix=suffix), "multi_label")
+
+
+def test_a_comma_within_names_joins_nothing(tmp_path):
+    cells = ["Science, technology", "Arts", "Science, technology|Arts"]
+    assert load(written(tmp_path, cells, suffix=".csv"), "multi_label").label_names == (
+        "Arts",
+        "Science, technology",
+    )
+    lists = [["a, b"], ["a, c"], []]
+    assert load(written(tmp_path / "lists", lists), "multi_label").label_names == ("a, b", "a, c")
+
+
+#: Indicators of labels in the types that programs write, and the labels that the texts have.
+HOT = [[1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]]
+INDICATORS = {
+    "whole numbers": (".jsonl", HOT),
+    "floats": (".jsonl", [[float(one) for one in row] for row in HOT]),
+    "booleans": (".jsonl", [[bool(one) for one in row] for row in HOT]),
+    "numpy in CSV": (".csv", [str(np.array(row)) for row in HOT]),
+    "floats of numpy in CSV": (".csv", [str(np.array(row, dtype=float)) for row in HOT]),
+    "Python in CSV": (".csv", [str(row) for row in HOT]),
+}
+
+
+@pytest.mark.parametrize("case", INDICATORS)
+def test_indicators_are_read_by_place(case, tmp_path):
+    suffix, labels = INDICATORS[case]
+    found = load(written(tmp_path, labels, suffix=suffix), "multi_label")
+    assert labels_of(found) == [np.flatnonzero(row).astype(str).tolist() for row in HOT]
+    (note,) = (note for note in found.notes if "indicators" in note)
+    assert note.startswith("train, dev: lists such as")
+    assert note.endswith("are read as indicators of the labels 0 to 2, by their places")
+
+
+def test_numbers_of_labels_are_no_indicators(tmp_path):
+    """Lists of different lengths are of labels, also where those of dev happen to be as long."""
+    folder = written(tmp_path, [[0], [0, 1], []])
+    (folder / "dev.jsonl").write_text('{"text": "a", "label": [0, 1]}\n')
+    found = load(folder)
+    assert labels_of(found, "dev") == [["0", "1"]]
+
+
+CODES = ["401.9", "250.00", "428.0", "427.31", "01.17", "428"]
+
+
+def test_decimals_are_classes_where_the_user_says_so(tmp_path):
+    folder = written(tmp_path, CODES, suffix=".tsv")
+    (folder / "dev.tsv").write_text("text\tlabel\na\t428.0\n")  # alone it could be 428
+    assert load(folder, "classification").label_names == tuple(sorted(CODES))
+    assert labels_of(load(folder, "classification"), "dev") == ["428.0"]
+    with one_line(DataError, "train.tsv:2: the label 401.9", "--kind regression", "classification"):
+        load(folder)
+    renamed = load(folder, "classification", labels={"heart": ["428.0", "428"]})
+    assert renamed.label_names == ("01.17", "250.00", "401.9", "427.31", "heart")
+    lists = written(tmp_path / "lists", [["401.9", "428.0"], ["250.00"], ["428"]])
+    assert load(lists).label_names == ("250.00", "401.9", "428", "428.0")
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": [401.9, 250.0, 428.25]})
+    found = load_dataset({"train": frame, "dev": frame}, columns=Columns(kind="classification"))
+    assert found.label_names == ("250", "401.9", "428.25")
+
+
+@pytest.mark.parametrize("numbers", [["0.5", "1.25", "3.0"], ["5.000", "3.800"], [0.5, 1.0, 2.25]])
+def test_numbers_as_programs_write_them_are_predicted(numbers, tmp_path):
+    found = load(written(tmp_path, numbers))
+    assert found.kind.name == "regression"
+    assert found.splits["train"].labels == tuple(map(float, numbers))
+
+
+def test_whole_decimals_are_classes_as_before(tmp_path):
+    assert load(written(tmp_path, ["1.0", "2.0"], suffix=".csv")).label_names == ("1", "2")
+    assert load(written(tmp_path / "json", [1.0, 2.0]), "classification").label_names == ("1", "2")
+
+
+@pytest.mark.parametrize("labels", [["4,5", "3,0"], ["1,5", "2"], ["10%", "20 %"], ["7,5%", "3%"]])
+def test_other_numbers_are_no_classes_unless_the_user_says_so(labels, tmp_path):
+    folder = written(tmp_path, labels, suffix=".tsv")
+    with one_line(DataError, f"train.tsv:2: the label '{labels[0]}'", "looks like a number"):
+        load(folder)
+    with one_line(DataError, "a number to predict is needed", "with a decimal point"):
+        load(folder, "regression")
+    assert set(load(folder, "classification").label_names) == set(labels)
+
+
+def test_decimals_of_a_database_are_numbers(tmp_path):
+    def table(kind, *values):
+        column = pyarrow.array([Decimal(value) for value in values], kind)
+        for name in ("train", "dev"):
+            made = pyarrow.table({"text": ["a", "b", "c"], "label": column})
+            parquet.write_table(made, tmp_path / f"{name}.parquet")
+        return load(tmp_path)
+
+    scores = table(pyarrow.decimal128(3, 1), "4.9", "0.5", "3.0")
+    assert (scores.kind.name, scores.splits["train"].labels) == ("regression", (4.9, 0.5, 3.0))
+    assert table(pyarrow.decimal128(5, 0), "0", "1", "1").label_names == ("0", "1")
+
+
+MARKERS = ["-", r"\N", "#REF!", "#N/A", "(null)", "-nan", "#DIV/0!", "NA", "-100", ""]
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_markers_of_missing_labels_are_counted(marker, tmp_path):
+    folder = written(tmp_path, [1, marker, 0, marker, marker])
+    what = f"the label '{marker}'" if marker else "missing label"
+    with one_line(DataError, f"train.jsonl:2: {what} in column 'label'", "(and 2 more)"):
+        load(folder)
+    if marker:
+        assert marker in load(folder, keep_null_labels=True).label_names
+
+
+def test_signs_and_negative_numbers_are_labels(tmp_path):
+    assert load(written(tmp_path, ["-", "+", "-"])).label_names == ("+", "-")
+    assert load(written(tmp_path, [-100, -50, 0])).label_names == ("-100", "-50", "0")
+    rows = {"tokens": [["a", "b"], ["c"]], "tags": [["NA", "-"], ["B"]]}
+    assert load_dataset({"train": rows, "dev": rows}).label_names == ("-", "B", "NA")
+
+
+#: Lists of words and tags in cells, by who writes them.
+WORDS = [["Ana", "d'Arc", 'says "no"', "10 000"], ["Bo"]]
+TAGS = [["B-PER", "I-PER", "O", "O"], ["B-PER"]]
+WRITERS = {
+    "pandas": str,
+    "numpy": lambda row: str(np.array(row)),
+    "numpy of objects": lambda row: repr(np.array(row, dtype=object)),
+    "JSON": json.dumps,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("kind", ["token_classification", None])
+def test_lists_in_cells_are_read(writer, kind, tmp_path):
+    frame = pd.DataFrame({"tokens": WORDS, "tags": TAGS}).map(WRITERS[writer])
+    for name in ("train", "dev"):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    read = pd.read_csv(io.StringIO((tmp_path / "train.csv").read_text()))
+    for data in (tmp_path, {"train": read, "dev": read}):
+        found = load(data, kind)
+        assert labels_of(found) == TAGS
+        texts = [" ".join(word.replace(" ", "\u00a0") for word in row) for row in WORDS]
+        assert list(found.splits["train"].texts) == texts
+
+
+def test_lists_of_labels_in_cells_are_read(tmp_path):
+    labels = [["a"], ["a", "b's"], []]
+    for number, write in enumerate((str, json.dumps, lambda row: str(np.array(row, dtype=str)))):
+        folder = written(tmp_path / str(number), map(write, labels), suffix=".csv")
+        assert labels_of(load(folder, "multi_label")) == labels
+    with one_line(DataError, "looks like a list", "one list, in JSON or joined by"):
+        load(written(tmp_path / "other", ["{a, b}", "a"], suffix=".csv"), "multi_label")
+
+
+def test_an_abridged_list_of_numpy_is_refused(tmp_path):
+    with np.printoptions(threshold=5):
+        cell = str(np.array([f"w{number}" for number in range(20)]))
+    folder = written(tmp_path, ["O O"], suffix=".csv", column="tags", tokens=[cell])
+    with one_line(DataError, "train.csv:2: numpy has left items of a list out"):
+        load(folder, "token_classification")
+    assert listed("[E1] Ann [/E1]") is None
+
+
+#: Tags of other schemes, and the same spans in BIO.
+SCHEMES = {
+    "IOB1": (["I-X", "I-X", "B-X", "O", "I-Y", "I-X"], "B-X I-X B-X O B-Y B-X"),
+    "BIOES": (["B-X", "I-X", "E-X", "S-X", "O", "S-Y"], "B-X I-X I-X B-X O B-Y"),
+    "BILOU": (["B-X", "L-X", "U-X", "U-X", "O"], "B-X I-X B-X B-X O"),
+    "BMES": (["B-X", "M-X", "E-X", "B-X", "E-X", "O"], "B-X I-X I-X B-X I-X O"),
+    "IOE2": (["I-X", "E-X", "I-X", "E-X", "O"], "B-X I-X B-X I-X O"),
+    "single words": (["S-X", "O", "O"], "B-X O O"),
+    "underscores": (["B_X", "I_X", "O", "B_Y-Z"], "B-X I-X O B-Y-Z"),
+    "suffixes": (["X-B", "X-I", "O", "Y-B"], "B-X I-X O B-Y"),
+    "suffixes of BMES": (["X-B", "X-M", "X-E", "X-S", "O"], "B-X I-X I-X B-X O"),
+    "no types": (["B", "I", "O", "B", "B"], "B-span I-span O B-span B-span"),
+    "words of a text": (
+        ["B", "E", "S", "B", "M", "E"],
+        "B-span I-span B-span B-span I-span I-span",
+    ),
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemes_of_spans_are_read_as_bio(scheme, tmp_path):
+    tags, expected = SCHEMES[scheme]
+    rows = {"tokens": [[f"w{n}" for n, _ in enumerate(tags)]] * 3, "tags": [tags] * 3}
+    found = load_dataset({"train": rows, "dev": rows})
+    assert labels_of(found)[0] == expected.split()
+    assert found.kind.default_metric(found.label_names) == "span_f1"
+    assert sum(note.startswith("train") for note in found.notes) == 1
+    # What was read is read again as it is, without a word.
+    rows = {"tokens": rows["tokens"], "tags": labels_of(found)}
+    again = load_dataset({"train": rows, "dev": rows})
+    assert labels_of(again) == labels_of(found)
+    assert not any("span" in note for note in again.notes)
+
+
+#: Tags that are no spans, and whether a line says that they may be meant for some.
+PLAIN = {
+    "parts of speech": (["DET", "NOUN", "O"], ""),
+    "of the Penn Treebank": (["DT", "NN", "-LRB-"], ""),
+    "one stray tag": (["B-X", "I-X", "O", "PER"], "all but PER (first in"),
+    "small letters": (["b-x", "i-x", "o"], "(b-x, i-x)"),
+    "beginnings alone": (["B", "O"], "(B)"),
+}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_other_tags_are_plain(case):
+    tags, said = PLAIN[case]
+    rows = {"tokens": [["w"] * len(tags)] * 3, "tags": [tags] * 3}
+    found = load_dataset({"train": rows, "dev": rows})
+    assert set(found.label_names) == set(tags)
+    assert any("look like spans" in note and said in note for note in found.notes) == bool(said)
+
+
+def test_bad_inner_tags_are_counted_all_at_once():
+    tags = [["B-X", "I-X"], ["O", "I-X"], ["I-X", "O"], ["O", "O"]]
+    rows = {"tokens": [["a", "b"]] * 4, "tags": tags}
+    found = load_dataset({"train": rows, "dev": rows})
+    assert any("span: 2 of 4, the first is split 'train'" in note for note in found.notes)
+    assert labels_of(found)[1:3] == [["O", "B-X"], ["B-X", "O"]]
+
+
+def test_tags_that_the_user_renames_are_not_converted():
+    rows = {"tokens": [["a", "b", "c"]] * 3, "tags": [["B_PER", "I_PER", "O"]] * 3}
+    renamed = {"B-X": ["B_PER"], "I-X": ["I_PER"]}
+    found = load_dataset({"train": rows, "dev": rows}, columns=Columns(labels=renamed))
+    assert labels_of(found)[0] == ["B-X", "I-X", "O"]
