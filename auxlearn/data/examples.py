@@ -212,7 +212,9 @@ def assemble(
     names = label_names or (sort_labels((*present, *implied)) if implied else present)
     advice = " (--labels gives a label the one that it stands for)"
     if kind is CLASSIFICATION:
-        advice = " (--labels gives a label its class, --unknown-labels count counts them as wrong)"
+        advice = " (--labels gives a label its class, --unknown-labels count counts them as wrong"
+        are_numbers = all(name.lstrip("+-").isdecimal() for name in present)
+        advice += ", --kind regression predicts numbers)" if are_numbers else ")"
     splits, notes = {}, []
     for name, examples in raw_splits.items():
         if (examples.text_pairs is None) != (train.text_pairs is None):

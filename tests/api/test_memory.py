@@ -240,7 +240,7 @@ MISTAKES = {
     ),
     "label a number to predict": (
         changed(label=[*FRAME["label"][1:], 0.1]),
-        "holds 0.1.*numbers are predicted by runs with --kind regression",
+        "test has labels that train lacks: '0.1'; train has 'background', 'method'",
     ),
     "several labels": (
         changed(label=[*FRAME["label"][1:], ["a", "b"]]),

@@ -10,9 +10,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns
 from auxlearn.data.load import load_dataset
+from auxlearn.data.run_data import with_found_kind
 from auxlearn.kinds.labels import listed
 from tests.helpers import one_line
 
@@ -129,6 +131,14 @@ def test_numbers_as_programs_write_them_are_predicted(numbers, tmp_path):
 def test_whole_decimals_are_classes_as_before(tmp_path):
     assert load(written(tmp_path, ["1.0", "2.0"], suffix=".csv")).label_names == ("1", "2")
     assert load(written(tmp_path / "json", [1.0, 2.0]), "classification").label_names == ("1", "2")
+
+
+def test_a_number_that_train_lacks_may_be_one_to_predict(tmp_path):
+    folder = written(tmp_path, [1.0, 2.0, 4.0])
+    for label in (3.0, 2.5):
+        (folder / "dev.jsonl").write_text(json.dumps({"text": "a", "label": label}) + "\n")
+        with one_line(DataError, f"train lacks: '{label:g}'", "--kind regression predicts numbers"):
+            load(folder)
 
 
 @pytest.mark.parametrize("labels", [["4,5", "3,0"], ["1,5", "2"], ["10%", "20 %"], ["7,5%", "3%"]])
@@ -283,3 +293,14 @@ def test_tags_that_the_user_renames_are_not_converted():
     renamed = {"B-X": ["B_PER"], "I-X": ["I_PER"]}
     found = load_dataset({"train": rows, "dev": rows}, columns=Columns(labels=renamed))
     assert labels_of(found)[0] == ["B-X", "I-X", "O"]
+
+
+@pytest.mark.parametrize(("tag", "metric"), [("NOUN", "accuracy"), ("B-X", "span_f1")])
+def test_the_metric_of_tags_follows_them_wherever_the_kind_comes_from(tag, metric, tmp_path):
+    folder = written(tmp_path, [["O", tag]] * 3, column="tags", tokens=[["a", "b"]] * 3)
+    for kind in (None, "token_classification"):
+        config = RunConfig(dataset=str(folder), kind=kind)
+        for settings in (config, config.resolved()):  # in Python and sweeps; by the command
+            assert with_found_kind(settings, None).resolved().metric == metric
+    given = RunConfig(dataset=str(folder), kind="token_classification", metric="accuracy")
+    assert with_found_kind(given.resolved(), None).metric == "accuracy"
