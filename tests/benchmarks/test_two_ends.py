@@ -1,4 +1,4 @@
-"""The registered comparison of rules: points on lines, rules read from records, its tables."""
+"""The comparison of rules: points on lines, rules read from synthetic records, the tables."""
 
 import argparse
 import json
@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from scipy.stats import ttest_rel
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from auxlearn import RunConfig, train
+from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.evaluation.paired import log_losses
+from auxlearn.sweeps.branches import best_of, search
+from auxlearn.training.loop import TrainingLoop
+from auxlearn.weighting.base import Branches
 from benchmarks import two_ends
 from benchmarks.horizon.bed import Setting, write_split
-from benchmarks.two_ends import SINGLE, Bed, Case, read_all
+from benchmarks.two_ends import SINGLE, Bed, Case, Draw, Run, View, meta, read_all
 
 FIRST, SECOND = "random_mlm, corpus", "simcse, corpus"
 SETTINGS = tuple(
@@ -75,16 +80,14 @@ def exported(settings, folder):
 
 
 def test_points_are_those_of_exported_models_averaged_by_hand(trained, tmp_path):
-    output, (single, _, first, second) = trained
-    if "aux" in first:
-        first, second = second, first
-    by_task = {(one.get("aux") or [{"": 0}])[0].copy().popitem()[0]: one for one in trained[1]}
+    output, seen = trained
+    by_task = {next(iter(one.get("aux", [{"": {}}])[0])): one for one in seen}
     zero, a, b = (
         exported(by_task[name], tmp_path / (name or "single"))
         for name in ("", "random_mlm", "simcse")
     )
     runs = read_all(output / "r.jsonl")["tiny", "pydocs 24", 0]
-    test = load_dataset(single["dataset"]).split("test")
+    test = load_dataset(seen[0]["dataset"]).split("test")
     for run, view, levels in (
         (SINGLE, "best", (0, 0)),
         (f"{FIRST} 0.5", "middle", (0.5, 0)),
@@ -106,3 +109,181 @@ def test_points_are_those_of_exported_models_averaged_by_hand(trained, tmp_path)
         np.testing.assert_allclose(runs[run].views[view].test, expected, rtol=1e-3)
         right = probabilities.argmax(1) == np.array(test.labels)
         assert (runs[run].views[view].test_right == right).all()
+
+
+def test_both_ends_start_alike(trained, tmp_path, monkeypatch):
+    """The primary loss of the first step is the same: parameters, batch and dropout are."""
+    losses = []
+    run_step = TrainingLoop.run_step
+
+    def recorded(loop):
+        run_step(loop)
+        losses.append(float(loop.training_step.losses["primary"]))
+
+    monkeypatch.setattr(TrainingLoop, "run_step", recorded)
+    for number, settings in enumerate(trained[1][:3]):
+        config = RunConfig(
+            **settings | {"epochs": 1}, keep_model=False, output=str(tmp_path / str(number))
+        )
+        train(config)
+    assert losses[0] == losses[4] == losses[8]
+    assert losses[1] != losses[9]
+
+
+COUNT = 40
+
+
+def view(loss, right, noise=0.0):
+    """A view with this mean loss on dev, and so many of 40 examples right on dev and test."""
+    spread = noise * np.tile([1.0, -1.0], COUNT // 2)
+    hits = np.arange(COUNT) < right
+    return View(loss + spread, hits, np.full(COUNT, 0.5), hits)
+
+
+def one_draw(single=(1.0, 20), middle=(0.9, 21), end=(0.8, 22), noise=0.05, **runs):
+    views = {
+        SINGLE: {"best": view(*single), "late": view(1.0, 23)},
+        "a 0.5": {"best": view(*end, noise), "middle": view(*middle, noise), "late": view(0.7, 24)},
+    }
+    for name, one in runs.items():
+        views[f"a {name.replace('_', '.')}"] = {"best": view(*one, noise)}
+    seconds = {SINGLE: 10.0}
+    return Draw({run: Run(found, seconds.get(run, 20.0)) for run, found in views.items()}, ("a",))
+
+
+END, MIDDLE, THIRD = ("a 0.5", "best"), ("a 0.5", "middle"), ("a 0.3", "best")
+
+
+@pytest.mark.parametrize(
+    ("rule", "draw", "taken", "runs"),
+    [
+        ("line, accuracy", {}, END, 2),
+        ("line, accuracy", {"middle": (0.9, 22)}, MIDDLE, 2),  # a tie: the smaller l
+        ("line, accuracy", {"single": (1.0, 22)}, (SINGLE, "best"), 2),
+        ("ends, loss", {"middle": (0.1, 40)}, END, 2),
+        ("line, loss", {"middle": (0.7, 21)}, MIDDLE, 2),
+        (
+            "line, loss",
+            {"end": (0.99, 22), "middle": (0.999, 22), "noise": 0.2},
+            (SINGLE, "best"),
+            2,
+        ),
+        ("line, loss", {"end": (0.8, 10), "middle": (0.9, 20)}, MIDDLE, 2),  # too few are right
+        ("ends, loss, guard", {"0_3": (0.1, 30)}, END, 2),  # no barrier and a clear gain
+        ("ends, loss, guard", {"middle": (0.95, 21), "0_3": (0.1, 30)}, THIRD, 3),  # a barrier
+        ("line, accuracy, guard", {"middle": (0.95, 21), "0_3": (0.1, 22)}, THIRD, 3),  # before T
+        ("line, loss, guard", {"end": (0.99, 20), "noise": 0.2, "0_3": (0.5, 20)}, THIRD, 3),
+        ("ends, loss, late", {}, ("a 0.5", "late"), 2),
+        ("single, late", {}, (SINGLE, "late"), 1),
+        ("single, best or late", {"single": (1.0, 23)}, (SINGLE, "best"), 1),
+    ],
+)
+def test_rules_of_lines(rule, draw, taken, runs):
+    point, trained = two_ends.TABLES[2][1][rule](one_draw(**draw))
+    assert point == taken
+    assert trained == [SINGLE, "a 0.5", "a 0.3"][:runs]
+
+
+@pytest.mark.parametrize("better", [(0.6, 0.7), (0.6, 1.2), (1.2, 1.3), (0.99, 0.6)])
+def test_meta_is_that_of_the_library(better):
+    """Two tasks: the same branches with the same gains, and the same one is taken."""
+    tasks = ("a", "b")
+    losses = dict(zip(tasks, better, strict=True))
+    runs = {SINGLE: Run({"best": view(1.0, 20)}, 10.0)}
+    for task, share in ((task, share) for task in tasks for share in (0.1, 0.3, 0.5)):
+        loss = 1 + (losses[task] - 1) * share
+        runs[f"{task} {share:g}"] = Run({"best": view(loss, 20, 0.1)}, 20.0)
+    runs["a + b together"] = Run({"best": view(0.5, 20, 0.1)}, 20.0)
+    draw, gains = Draw(runs, tasks), {}
+    names = {(1.0, 0.0, 0.0): SINGLE}
+    for weights in search(2, rule := Branches((0.3, 0.1, 0.5), "steps", 0.5), gains):
+        for one in weights:
+            parts = [
+                f"{task} {share:g}" for task, share in zip(tasks, one[1:], strict=True) if share
+            ]
+            names[one] = SINGLE if not parts else parts[0] if len(parts) == 1 else "a + b together"
+            if parts:
+                gains[one] = draw.gain((names[one], "best"))
+    point, trained = meta(draw)
+    assert {*trained} == {*names.values()}
+    assert point[0] == names[best_of(gains, rule.evidence) or (1.0, 0.0, 0.0)]
+    assert dict(two_ends.meta_branches(draw)).keys() | {SINGLE} == {*names.values()}
+
+
+def test_two_tasks_have_points_between_all_ends():
+    runs = {SINGLE: Run({"best": view(1.0, 20)}, 10.0)}
+    for task in ("a", "b"):
+        runs[f"{task} 0.5"] = Run({"best": view(0.8, 21), "middle": view(0.9, 20)}, 20.0)
+    runs["b 0.5"].views |= {name: view(0.9, 20) for name in ("0.5 0.5", "0.5 1", "1 1")}
+    runs["b 0.5"].views["1 0.5"] = view(0.7, 30)
+    runs["a 0.5"].views["best"] = view(0.75, 21)
+    for rule in ("line, accuracy", "line, loss"):
+        assert two_ends.LINES[rule](Draw(runs, ("a", "b")))[0] == ("b 0.5", "1 0.5")
+    assert two_ends.LINES["ends, loss"](Draw(runs, ("a", "b")))[0] == ("a 0.5", "best")
+
+
+def test_restarts_are_the_best_by_dev_and_the_first_of_equals():
+    runs = {
+        f"single {n}": Run({"best": view(1.0, right)}, 10.0)
+        for n, right in enumerate((20, 25, 25, 26, 1))
+    }
+    for count, best in ((3, "single 1"), (5, "single 3")):
+        assert two_ends.seeds(Draw(runs, ()), count) == ((best, "best"), [*runs][:count])
+
+
+def test_records_keep_what_rules_need():
+    generator = np.random.default_rng(0)
+    probabilities = [generator.dirichlet(np.ones(3), size) for size in (13, 22)]
+    labels = [generator.integers(0, 3, size) for size in (13, 22)]
+    made = View.of(probabilities, labels)
+    kept = View.unpacked(json.loads(json.dumps(made.packed())))
+    for name in ("dev", "test"):
+        np.testing.assert_allclose(getattr(kept, name), getattr(made, name), rtol=5e-4)
+        assert (getattr(kept, f"{name}_right") == getattr(made, f"{name}_right")).all()
+
+
+def test_tables_give_gain_cost_and_a_test_that_is_no_milder_than_one_over_draws():
+    records, hits = {}, [(20, 24), (21, 23), (19, 25), (22, 27)]
+    bed = Bed("tiny", range(4), SETTINGS[:1], {})
+    for number, (single, end) in enumerate(hits):
+        runs = one_draw((1.0, single), (0.9, single), (0.8, end)).runs
+        records["tiny", "pydocs 24", number] = {SINGLE: runs[SINGLE], f"{FIRST} 0.5": runs["a 0.5"]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(two_ends, "BEDS", (bed,))
+        title, settings, _, rules = two_ends.tables(records)
+    assert title.startswith("**Rules of two runs, tiny**")
+    gains = [100 * (end - single) / COUNT for single, end in hits]
+    error = np.std(gains, ddof=1) / 2
+    cell = f"{np.mean(gains):+.1f} ± {error:.1f}"
+    head, _, row = (line.strip("| ").split(" | ") for line in settings.splitlines())
+    assert dict(zip(head, row, strict=True))["ends, loss"] == cell
+    row = next(one for one in rules.splitlines() if one.startswith("| ends, loss |"))
+    assert f"{np.mean(gains):+.2f} | 1.50 | {cell}" in row
+    scored = {
+        "a": {
+            n: {"x": (np.arange(COUNT) < b, 1.0), "y": (np.arange(COUNT) < a, 1.0)}
+            for n, (a, b) in enumerate(hits)
+        }
+    }
+    mean, p = two_ends.compared(scored, ("x", "y"))
+    assert mean == pytest.approx(np.mean(gains))
+    assert 0.05 > p >= ttest_rel(*zip(*hits, strict=True)).pvalue
+
+
+def test_repeats_and_texts_with_two_labels_are_left_out():
+    texts = ("One.", "one", "Two", "Two!", "three", "four")
+    split = Split("train", texts, (0, 0, 0, 1, 1, 0), ("x", "y"))
+    test = Split("test", ("THREE",), (1,), ("x", "y"))
+    assert two_ends.without_repeats(split, test).texts == ("One.", "four")
+
+
+def test_settings_are_settings_of_runs():
+    """Every setting has the runs that its tasks need, on labelled examples that it shares."""
+    for bed in two_ends.BEDS:
+        names = {one.name for one in bed.settings}
+        assert len(names) == len(bed.settings)
+        for setting in bed.settings:
+            group = setting.name.partition(", ")[0]
+            assert {f"{group}, {task}" for task in two_ends.tasks_of(setting)} <= names
+            alike = [one for one in bed.settings if one.name.startswith(f"{group}, ")]
+            assert len({(one.data, one.train, one.dev) for one in alike}) == 1
