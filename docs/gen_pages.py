@@ -208,10 +208,15 @@ def settings_table() -> str:
 def encoders_table() -> str:
     """Return the short names of encoders."""
     rows = [
-        (f"`{name}`", "shipped with auxlearn" if name == "tiny" else f"`{card.source}`", card.title)
+        (
+            f"`{name}`",
+            "shipped with auxlearn" if name == "tiny" else f"`{card.source}`",
+            card.title,
+            "not said" if card.casing == "unsaid" else card.casing,
+        )
         for name, card in ENCODERS.items()
     ]
-    return _table(("name", "checkpoint", "what it is"), rows)
+    return _table(("name", "checkpoint", "what it is", "casing"), rows)
 
 
 def kinds_table() -> str:

@@ -81,6 +81,8 @@ def wordpiece(cls: Any = transformers.BertTokenizer) -> Any:
     words = Counter(re.findall(r"[a-z]+|[^a-z\s]", " ".join(LINES).lower()))
     letters = sorted({letter for word in words for letter in word})
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    if cls is transformers.MPNetTokenizer:
+        vocab = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
     vocab += letters + [f"##{letter}" for letter in letters if letter.isalpha()]
     vocab += sorted(word for word, count in words.items() if count > 1 and len(word) > 1)
     vocab += ["##s", "##er", "##ed", "##ing", "##est", "##able", "train", "pars", "tagg", "compar"]
@@ -127,14 +129,16 @@ def byte_level_with_bert_tokens() -> Any:
     )
 
 
-def unigram() -> Any:
+def unigram(cls: Any = transformers.DebertaV2Tokenizer) -> Any:
     """A tokenizer of the DeBERTa kind (SentencePiece): frequent words of the lines, and letters."""
     text = " ".join(LINES)
     words = Counter(re.findall(r"[A-Za-z]+", text))
     pieces = [(f"▁{word}", -5.0) for word in sorted(words) if words[word] > 1 and len(word) > 1]
     pieces += [(letter, -10.0) for letter in sorted({*text, "▁"} - {" "})]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    return transformers.DebertaV2Tokenizer(vocab=[(token, 0.0) for token in special] + pieces)
+    if cls is transformers.AlbertTokenizer:
+        special[:2] = "<pad>", "<unk>"
+    return cls(vocab=[(token, 0.0) for token in special] + pieces)
 
 
 IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
@@ -175,6 +179,29 @@ MODELS: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {
             **{"eos_token_id": 3, "local_attention": 8, "initializer_cutoff_factor": 3.0},
         },
     ),
+    "albert": (
+        "Albert",
+        lambda: unigram(transformers.AlbertTokenizer),
+        {
+            **SIZE,
+            **{"embedding_size": 16, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
+            "hidden_dropout_prob": 0.1,
+        },
+    ),
+    "mpnet": (
+        "MPNet",
+        lambda: wordpiece(transformers.MPNetTokenizer),
+        {**SIZE, "max_position_embeddings": 130, **IDS},
+    ),
+    "eurobert": (
+        "EuroBert",
+        byte_level_with_bert_tokens,
+        {
+            **{**SIZE, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4},
+            **{"attention_dropout": 0.1, "tie_word_embeddings": False},
+        },
+    ),
+    "nomic_bert": ("NomicBert", wordpiece, {**SIZE, "pad_token_id": 0, "hidden_dropout_prob": 0.1}),
     "bart": (
         "Bart",
         lambda: byte_level(transformers.BartTokenizer),

@@ -122,7 +122,6 @@ def test_no_module_imports_itself_in_a_circle():
 ALONE = {
     "auxlearn.comparison.folds": "folds of a cross-validation, which are no seeds",
     "auxlearn.data.pydocs.docstrings": "the reader, which the script that builds tiny shares",
-    "auxlearn.encoders.checks": "what is checked before anything is loaded",
     "auxlearn.kinds.biaffine": "a module of torch, which the kinds import when it is used",
     "auxlearn.reports.texts": "reads data sets",
     "auxlearn.scoring.forward": "the forward passes, apart from what is scored with them",
@@ -135,10 +134,10 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3330,
+    "core": 3370,
     "kinds": 2535,
     "data": 4225,
-    "encoders": 1730,
+    "encoders": 2160,
     "scoring": 745,
     "objectives": 1035,
     "tasks": 2445,
@@ -233,7 +232,8 @@ def test_one_place_for_each_outside_library():
     for name in outside:
         for other in IMPORTS[name]:
             assert not other.startswith("transformers") or other.startswith("transformers.utils")
-    assert importers("pickle") == importers("matplotlib.pyplot") == set()
+    assert importers("pickle") == {"auxlearn.encoders.weights"}  # for the name of an error
+    assert importers("matplotlib.pyplot") == set()
 
 
 def test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded():
@@ -249,7 +249,12 @@ def test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded():
                         assert ast.unparse(keyword.value) == "False", name
                 if called.endswith((".from_pretrained", ".from_config")):
                     assert "trust_remote_code" in keywords, name
-                assert called not in ("yaml.load", "torch.load", "torch.save", "eval"), name
+                assert called not in ("yaml.load", "torch.save", "eval"), name
+                assert not called.startswith("pickle."), name
+                if called == "torch.load":
+                    assert name == "auxlearn.encoders.weights"
+                    (safe,) = [k.value for k in node.keywords if k.arg == "weights_only"]
+                    assert ast.unparse(safe) == "True"
                 assert called != "torch.manual_seed" or name == "auxlearn.core.rng", name
     assert checked > 500
 

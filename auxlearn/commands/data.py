@@ -111,9 +111,11 @@ def _measure(dataset: TextDataset, encoder: str | None, max_length: int) -> dict
     splits = dataset.everything
     if encoder is None:
         return {name: word_lengths(split) for name, split in splits.items()}
-    from auxlearn.encoders.load import load_tokenizer
+    from auxlearn.encoders.load import check_capacity
+    from auxlearn.encoders.tokenizer import load_tokenizer
 
-    tokenizer = load_tokenizer(encoder, max_length)
+    check_capacity(encoder, max_length, frozen_layers=0)
+    tokenizer = load_tokenizer(encoder)
     return {name: token_lengths(tokenizer, split, max_length) for name, split in splits.items()}
 
 

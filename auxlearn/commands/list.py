@@ -56,7 +56,7 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
     elif what == "encoders":
         from auxlearn.core.settings import ENCODERS
 
-        _list({name: card.title for name, card in ENCODERS.items()}, what, names)
+        _list({name: card.description for name, card in ENCODERS.items()}, what, names)
     else:
         from auxlearn.data.load import dataset_names
 

@@ -96,6 +96,9 @@ class ModelSettings(Described):
     encoder: PathText = setting("tiny", "setting")
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
+    do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
+    """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
+
     init_from: PathText | None = None
     """Finished run to continue from: its encoder, its classification head if the labels are the
     same, and its heads of the objectives that this run has too. Loss weights start from their
@@ -354,6 +357,9 @@ class PretrainSettings(Described):
 
     encoder: str
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
+
+    do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
+    """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
     dataset: str | None = None
     """Data set whose train texts are used."""

@@ -385,33 +385,64 @@ class EncoderCard:
 
     source: str  # hub id or folder
     title: str  # one line for lists
+    #: Whether its vocabulary is one of lower-cased texts. "unsaid": its vocabulary has capitals,
+    #: but neither its files nor its owner say that texts are to keep theirs.
+    casing: Literal["cased", "uncased", "unsaid"]
     learning_rate: float = BASE_LEARNING_RATE  # recommended peak learning rate under AdamW
+
+    @property
+    def description(self) -> str:
+        """Title, casing and hub id in one line."""
+        casing = "casing not said" if self.casing == "unsaid" else self.casing
+        hub_id = "" if Path(self.source).is_absolute() else f", {self.source}"
+        return f"{self.title}, {casing}{hub_id}"
 
 
 ENCODERS = {
     "tiny": EncoderCard(
         str(Path(__file__).parents[1] / "encoders" / "tiny"),
         "1.5 M parameter BERT shipped with auxlearn, for demos and tests",
+        "uncased",
         1e-3,
     ),
-    "bert": EncoderCard("google-bert/bert-base-uncased", "BERT base"),
-    "roberta": EncoderCard("FacebookAI/roberta-base", "RoBERTa base"),
-    "scibert": EncoderCard("allenai/scibert_scivocab_uncased", "BERT base of scientific papers"),
-    "clinicalbert": EncoderCard("medicalai/ClinicalBERT", "DistilBERT of clinical text"),
+    "bert": EncoderCard("google-bert/bert-base-uncased", "BERT base", "uncased"),
+    "roberta": EncoderCard("FacebookAI/roberta-base", "RoBERTa base", "cased"),
+    "scibert": EncoderCard(
+        "allenai/scibert_scivocab_uncased", "BERT base of scientific papers", "uncased"
+    ),
+    "clinicalbert": EncoderCard("medicalai/ClinicalBERT", "DistilBERT of clinical text", "unsaid"),
     "bio-clinicalbert": EncoderCard(
-        "emilyalsentzer/Bio_ClinicalBERT", "BERT base of clinical notes"
+        "emilyalsentzer/Bio_ClinicalBERT", "BERT base of clinical notes", "cased"
     ),
     # The middle of the grid of Mask-tuning (2023, section IV), the one paper here that trains BART.
-    "bart": EncoderCard("facebook/bart-base", "BART base (encoder-decoder)", 3e-5),
+    "bart": EncoderCard("facebook/bart-base", "BART base (encoder-decoder)", "cased", 3e-5),
+}
+
+_FORMER_IDS = {
+    "google-bert": "bert-base-uncased bert-base-cased bert-large-uncased bert-large-cased "
+    "bert-base-multilingual-cased bert-base-multilingual-uncased bert-base-chinese "
+    "bert-base-german-cased",
+    "FacebookAI": "roberta-base roberta-large xlm-roberta-base xlm-roberta-large",
+    "distilbert": "distilbert-base-uncased distilbert-base-cased distilroberta-base "
+    "distilbert-base-multilingual-cased",
+    "albert": "albert-base-v1 albert-base-v2 albert-large-v2 albert-xlarge-v2 albert-xxlarge-v2",
+    "almanach": "camembert-base",
+}
+#: Ids from before repositories had owners, and where the hub redirects them to.
+REDIRECTED = {
+    name: f"{owner}/{name}" for owner, names in _FORMER_IDS.items() for name in names.split()
 }
 
 
 def encoder_source(name: str) -> str:
-    card = ENCODERS.get(name)
-    if card is None and name.startswith("~"):
+    """Return the hub id or folder of an encoder."""
+    if name in ENCODERS:
+        return ENCODERS[name].source
+    if name.startswith("~"):
         with suppress(RuntimeError):  # there is no such user
             return str(Path(name).expanduser())
-    return card.source if card else name
+    redirected = name in REDIRECTED and not Path(name).is_dir()
+    return REDIRECTED[name] if redirected else name
 
 
 def recommended_learning_rate(name: str) -> float:

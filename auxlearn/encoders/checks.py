@@ -6,7 +6,6 @@ configuration asks for: here only heads may be new, and code of an encoder's own
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -14,19 +13,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from auxlearn.core.errors import EncoderError, describe, shorten, some_of
-from auxlearn.core.files import read_file, regular
+from auxlearn.core.files import regular
 from auxlearn.data.batches import Batch
-from auxlearn.encoders.families import Family
+from auxlearn.encoders.families import FAMILIES, Family, family_of
+from auxlearn.encoders.weights import (
+    LARGEST_SETTINGS,
+    read_settings,
+    refuse_lfs_pointer,
+    weight_files,
+)
 
-#: Bytes of a file of settings, and of a vocabulary.
-_LARGEST_SETTINGS, _LARGEST_VOCABULARY = 10_000_000, 500_000_000
+_LARGEST_VOCABULARY = 500_000_000  # bytes
 
 _SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
-_INDEX = "model.safetensors.index.json"
 _LAYER_COUNTS = ("num_hidden_layers", "n_layers", "encoder_layers", "decoder_layers")
 _ATTENTION = re.compile(r"_?(attn|experts)_implementation.*")
 _LAYER = re.compile(r"\.layers?\.\d+\.")
@@ -45,21 +48,28 @@ def check_files(folder: Path) -> None:
             _check_file(path)
     for name in _SETTINGS:
         if (folder / name).exists():
-            settings = _read_settings(folder / name)
-            if settings.get("auto_map"):
-                raise code_of_its_own(str(folder))
+            settings = read_settings(folder / name)
             for key, value in settings.items():
                 # A name with a slash makes transformers fetch and run a kernel of the hub.
                 if _ATTENTION.fullmatch(key) and "/" in str(value):
                     raise code_of_its_own(str(folder))
             _check_lengths(folder / name, settings)
-    if (folder / _INDEX).exists():
-        shards = _read_settings(folder / _INDEX).get("weight_map")
-        if not isinstance(shards, dict):
-            raise EncoderError(f"{folder / _INDEX} is damaged: it has no weight_map")
-        for shard in sorted(set(map(str, shards.values()))):
-            if "/" in shard or not (folder / shard).is_file():
-                raise EncoderError(f"{folder / _INDEX} names {shorten(shard)}, which is not there")
+    _check_architecture(folder)
+    for path in weight_files(folder):
+        _check_file(path)
+
+
+def _check_architecture(folder: Path) -> None:
+    config = read_settings(folder / "config.json")
+    model_type, own_code = config.get("model_type"), config.get("auto_map")
+    if not isinstance(model_type, str):
+        raise EncoderError(
+            f"{folder / 'config.json'} has no model_type: add a line with the architecture, such "
+            'as "model_type": "bert"'
+        )
+    if own_code and model_type not in FAMILIES:
+        raise code_of_its_own(str(folder))
+    family_of(model_type)
 
 
 def _check_lengths(path: Path, value: Any, key: str = "") -> None:
@@ -84,17 +94,16 @@ def untrained(config: Any) -> Any:
     return AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
 
 
-def check_size(folder: Path, config: Any) -> None:
+def check_size(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> None:
     """Check that a configuration asks for no more weights than the folder holds, about."""
-    shapes = _weight_shapes(folder)
     for key in _LAYER_COUNTS:
         count = getattr(config, key, 1)
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(shapes):
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(weights):
             raise EncoderError(
                 f"{folder / 'config.json'}: {key} is {describe(count)}, "
-                f"but the weight files hold {len(shapes)} tensors"
+                f"but the weight files hold {len(weights)} tensors"
             )
-    held = sum(int(torch.Size(shape).numel()) for shape in shapes.values())
+    held = sum(tensor.numel() for tensor in weights.values())
     with torch.device("meta"):
         wanted = sum(parameter.numel() for parameter in untrained(config).parameters())
     if wanted > 2 * held + _SLACK:
@@ -190,41 +199,9 @@ def _check_file(path: Path) -> None:
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise EncoderError(f"{path} cannot be read ({error.strerror})") from None
-    limit = _LARGEST_SETTINGS if path.name in _SETTINGS else _LARGEST_VOCABULARY
-    if path.suffix != ".safetensors" and size > limit:
+    refuse_lfs_pointer(path)
+    limit = LARGEST_SETTINGS if path.name in _SETTINGS else _LARGEST_VOCABULARY
+    if path.suffix not in (".safetensors", ".bin") and size > limit:
         raise EncoderError(
             f"{path} is too large: {size:,} bytes, of which at most {limit:,} are read"
         )
-
-
-def _read_settings(path: Path) -> dict[str, Any]:
-    content = read_file(path, _LARGEST_SETTINGS, EncoderError)
-    try:
-        settings = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        reason = shorten(str(error), 100)
-        raise EncoderError(f"{path} is damaged ({reason}): fetch or save it again") from None
-    if not isinstance(settings, dict):
-        raise EncoderError(f"{path} is damaged: it is not a JSON object; fetch or save it again")
-    return settings
-
-
-def _weight_shapes(folder: Path) -> dict[str, list[int]]:
-    """Return the shape of each tensor of the weight files, of which the weights are fractions."""
-    files = [folder / "model.safetensors"]
-    if not files[0].exists():
-        shards = _read_settings(folder / _INDEX)["weight_map"].values()
-        files = [folder / shard for shard in sorted(set(shards))]
-    shapes = {}
-    for path in files:
-        with safe_open(path, framework="pt") as file:
-            for key in file.keys():  # noqa: SIM118 - it is not a dictionary
-                found = file.get_slice(key)
-                shapes[key] = found.get_shape()
-                kind = str(found.get_dtype())
-                if key.endswith((".weight", ".bias")) and not kind.startswith(("F", "BF")):
-                    raise EncoderError(
-                        f"{path}: {shorten(key)} is of type {kind}: weights are floating-point "
-                        "numbers; save the encoder without quantisation"
-                    )
-    return shapes

@@ -87,7 +87,8 @@ class Family:
     own_attention: bool = False
     #: Maps the body to a pair for each layer: the module that outputs attention weights second, and
     #: the last linear map of the feed-forward block. None for BART, whose decoder reads each text a
-    #: second time, shifted by a token. All others have a module ``embeddings``.
+    #: second time, shifted by a token, and others without. Those that have it have a module
+    #: ``embeddings``.
     cut_points: Callable[[Any], list[tuple[nn.Module, nn.Module]]] | None = None
     #: Maps the body to its modules, if it can be scored layer by layer.
     stack: Callable[[Any], Stack] | None = None
@@ -114,13 +115,35 @@ def _deberta_tokens(model: Any, hidden: Tensor) -> Tensor:
     return model.lm_predictions(hidden, model.deberta.embeddings.word_embeddings)
 
 
+def _mean_over_tokens(values: Tensor, batch: Any) -> Tensor:
+    """Return the mean over the tokens of each text, padding left out, ``(batch, size)``."""
+    mask = upload(batch.attention_mask, values.device).unsqueeze(-1)
+    return (values * mask).sum(1) / mask.sum(1)
+
+
 def _modernbert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
-    if model.config.classifier_pooling == "cls":
-        pooled = hidden[:, 0]
-    else:
-        mask = upload(batch.attention_mask, hidden.device).unsqueeze(-1)
-        pooled = (hidden * mask).sum(1) / mask.sum(1)
+    first = model.config.classifier_pooling == "cls"
+    pooled = hidden[:, 0] if first else _mean_over_tokens(hidden, batch)
     return model.classifier(model.drop(model.head(pooled)))
+
+
+def _eurobert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    def classes(states: Tensor) -> Tensor:
+        return model.classifier(model.activation(model.dense(states)))
+
+    if model.classifier_pooling == "late":
+        return _mean_over_tokens(classes(hidden), batch)
+    first = model.classifier_pooling == "bos"
+    return classes(hidden[:, 0] if first else _mean_over_tokens(hidden, batch))
+
+
+def _albert_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    body = model.base_model
+    return model.classifier(model.dropout(body.pooler_activation(body.pooler(hidden[:, 0]))))
+
+
+def _pooled_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
+    return model.classifier(model.dropout(model.base_model.pooler(hidden)))
 
 
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
@@ -186,9 +209,7 @@ _ROBERTA = Family(
 FAMILIES = {
     "bert": Family(
         lambda model, hidden: model.cls(hidden),
-        lambda model, hidden, batch: model.classifier(
-            model.dropout(model.base_model.pooler(hidden))
-        ),
+        _pooled_classes,
         ("cls.",),
         pooler_prefixes=("pooler.",),
         accepts_4d_masks=True,
@@ -234,6 +255,36 @@ FAMILIES = {
         masks_by_layer=True,
         tag_logits=lambda model, hidden: model.classifier(model.drop(model.head(hidden))),
         cut_points=lambda body: [(layer.attn, layer.mlp.Wo) for layer in body.layers],
+    ),
+    # Its layers share their parameters, so that no layer has modules of its own to cut out of.
+    "albert": Family(
+        lambda model, hidden: model.predictions(hidden),
+        _albert_classes,
+        ("predictions.",),
+        pooler_prefixes=("pooler.",),
+        accepts_4d_masks=True,
+    ),
+    # Its attention depends on distances in the input, which no positions can change.
+    "mpnet": Family(
+        lambda model, hidden: model.lm_head(hidden),
+        _head_on_sequence,
+        ("lm_head.",),
+        counts_from_padding=True,
+    ),
+    "eurobert": Family(
+        lambda model, hidden: model.lm_head(hidden),
+        _eurobert_classes,
+        ("lm_head.",),
+        accepts_4d_masks=True,
+        tag_logits=lambda model, hidden: model.classifier(hidden),
+    ),
+    "nomic_bert": Family(
+        lambda model, hidden: model.cls(hidden),
+        _pooled_classes,
+        ("cls.",),
+        pooler_prefixes=("pooler.",),
+        accepts_4d_masks=True,
+        cut_points=lambda body: [(layer.self_attn, layer.mlp.down_proj) for layer in body.layers],
     ),
     "bart": Family(
         _bart_tokens,

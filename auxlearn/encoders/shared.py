@@ -94,6 +94,7 @@ class SharedEncoder(nn.Module):
         kept_classifier: Whether the classification head is that of the checkpoint, as it was
             trained for the same labels; ``None`` if the checkpoint has none.
         window_pooling: How logits and features of the windows of a text become those of the text.
+        notes: What a user is to know of how its files were read, a sentence each.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class SharedEncoder(nn.Module):
         self.language_model_used = False
         self.kept_classifier: bool | None = None
         self.window_pooling: WindowPooling = "mean"
+        self.notes: list[str] = []
         self.family = family_of(classifier.config.model_type)
         self._prefix = classifier.base_model_prefix
         setattr(language_model, self._prefix, self.body)

@@ -27,6 +27,7 @@ def score(
     passes: Count | None = None,
     max_length: Annotated[Count, Field(ge=4)] = 128,
     text_column: Column | None = None,
+    do_lower_case: bool | None = None,
     reporter: Reporter | None = None,
     verbose: bool = True,
     output: UserPath | None = None,
@@ -42,6 +43,8 @@ def score(
         max_length: Maximum number of tokens per text, special tokens included; the rest is not
             scored.
         text_column: Column of the text in a table; by default ``text``.
+        do_lower_case: Whether the encoder's tokenizer lower-cases texts; by default as its files
+            say.
         reporter: Shows progress in place of the console or the notebook.
         verbose: Whether progress and warnings are shown where there is no ``reporter``.
         output: File for the scores: .csv, .tsv, .jsonl or .parquet.
@@ -65,9 +68,11 @@ def score(
     from auxlearn.results.console import default_reporter
     from auxlearn.scoring.levels import score_levels
 
-    loaded = load_encoder(str(encoder), ["unused"])
+    loaded = load_encoder(str(encoder), ["unused"], do_lower_case=do_lower_case)
     check_length(loaded.config, max_length)
     show = reporter or default_reporter(verbose)
+    for line in loaded.notes:
+        show.message(line)
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress
     )

@@ -25,8 +25,9 @@ from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
 from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
 from auxlearn.data.tokens import vocabulary_ids
-from auxlearn.encoders.load import load_classifier, load_tokenizer
+from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.tokenizer import load_tokenizer
 from auxlearn.kinds.choose import kind_of, require
 from auxlearn.objectives.masking import ordinary_ids
 from auxlearn.objectives.perturbation import choose_replacements
@@ -278,7 +279,9 @@ def perturbations(
     records = read_perturbations(folder.path)
     kept = folder.model_path.is_dir()
     tokenizer = (
-        load_classifier(folder.model_path)[1] if kept else load_tokenizer(config.initial_encoder)
+        load_classifier(folder.model_path)[1]
+        if kept
+        else load_tokenizer(config.initial_encoder, config.do_lower_case)
     )
     check_tokens(folder.path, records, vocabulary_ids(tokenizer)[-1] + 1)
     tagger = find_tagger()

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.metric_names import METRICS, TITLES
-from auxlearn.core.settings import ENCODERS
+from auxlearn.core.settings import encoder_source
 from auxlearn.data.load import HUB_ID, card_names, find_card
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import (
@@ -146,5 +146,5 @@ def _hub_dataset(dataset: str) -> dict[str, str] | None:
 
 def _hub_id(encoder: str) -> str | None:
     """Return the hub id of an encoder; ``None`` for a local folder."""
-    source = ENCODERS[encoder].source if encoder in ENCODERS else encoder
+    source = encoder_source(encoder)
     return None if Path(source).is_absolute() or _short(source) != source else source

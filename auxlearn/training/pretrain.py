@@ -48,8 +48,9 @@ from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute, usual_torch
-from auxlearn.encoders.load import check_length, encoder_content, load_encoder
+from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.source import encoder_content
 from auxlearn.evaluation.predict import texts_of
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.context import ObjectiveContext
@@ -264,7 +265,9 @@ def pretrain(
         "encoder": encoder_content(given.encoder),
         "texts": {"content": content_key(texts.texts, texts.text_pairs)},
     }
-    loaded = load_encoder(given.encoder, ["unused"], seed)
+    loaded = load_encoder(given.encoder, ["unused"], seed, do_lower_case=given.do_lower_case)
+    for line in loaded.notes:
+        reporter.message(line)
     loaded.new_language_model_head = False  # it is trained here
     check_length(loaded.config, max_length)
     loaded.to(compute.device)

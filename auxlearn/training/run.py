@@ -104,7 +104,7 @@ def train(
     )
     inputs = collect_inputs(config, run.data, weighting.validation_source)
     run.check_trained_on()
-    for line in (*run.data.notes, *run.data.warnings):
+    for line in (*run.data.notes, *run.data.warnings, *run.encoder.notes):
         reporter.message(line)
     if line := describe_classifier(config, run.encoder):
         reporter.message(line)

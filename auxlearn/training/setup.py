@@ -27,8 +27,9 @@ from auxlearn.data.leaks import Evaluated, trained_on
 from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate
 from auxlearn.encoders.device import Compute, attend_in_single_precision
-from auxlearn.encoders.load import check_length, encoder_content, load_encoder
+from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
+from auxlearn.encoders.source import encoder_content
 from auxlearn.encoders.trainable import freeze
 from auxlearn.evaluation.metrics import Surrogate
 from auxlearn.kinds.base import Kind
@@ -70,7 +71,12 @@ def load_initial_encoder(
     config: RunConfig, label_names: Sequence[str], kind: Kind = CLASSIFICATION
 ) -> SharedEncoder:
     encoder = load_encoder(
-        config.initial_encoder, label_names, config.seed, config.attention_dropout, kind
+        config.initial_encoder,
+        label_names,
+        config.seed,
+        config.attention_dropout,
+        kind,
+        config.do_lower_case,
     )
     source = source_of(config)
     if source is not None:

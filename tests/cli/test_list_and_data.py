@@ -43,7 +43,7 @@ def test_plug_ins_of_a_file_are_listed(tmp_path):
 
 def test_encoders_and_data_sets_are_listed_with_their_titles():
     for what, known in (
-        ("encoders", {name: card.title for name, card in ENCODERS.items()}),
+        ("encoders", {name: card.description for name, card in ENCODERS.items()}),
         ("datasets", dataset_names()),
     ):
         lines = call("list", what).stdout.splitlines()

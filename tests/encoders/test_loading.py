@@ -43,8 +43,7 @@ def test_a_tokenizer_without_a_token_that_is_needed(folder, tokens, message):
 def test_what_a_folder_lacks_is_named(folder, tmp_path):
     """Other faults of a folder are among the bad inputs."""
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"a pickle")
-    assert "weights in other formats are not read" in refusal(folder)
+    assert "holds no weights that are read: model.safetensors or pytorch_model" in refusal(folder)
     run = tmp_path / "run"
     shutil.move(folder, run / "model")
     assert refusal(run) == f"{run} holds no config.json: name {run / 'model'}"
@@ -58,7 +57,7 @@ def test_an_unknown_short_name_gets_a_suggestion():
     message = refusal("sciber")
     assert message.startswith("unknown encoder 'sciber': did you mean 'scibert'?")
     assert "FacebookAI/roberta-base" in message
-    assert "did you mean 'bert'?" in refusal("bert-base-uncased")
+    assert "did you mean 'bert-base-uncased'?" in refusal("bert-base-uncase")
 
 
 @pytest.mark.parametrize("name", ["someone/something", "roberta"])
@@ -66,8 +65,8 @@ def test_a_hub_that_cannot_be_reached(name, monkeypatch, tmp_path):
     # The suite runs with HF_HUB_OFFLINE; nothing is in this cache.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     message = refusal(name)
-    assert f"encoder '{name}' ({encoder_source(name)}) cannot be fetched from the hub" in message
-    assert "--encoder" in message
+    assert f"encoder '{name}' ({encoder_source(name)}) is not in the cache" in message
+    assert f"HF_HUB_OFFLINE is set): run `hf download {encoder_source(name)}`" in message
 
 
 def test_load_classifier_gives_what_was_exported(tiny_bert, tmp_path):

@@ -16,7 +16,7 @@ from auxlearn.core.errors import EncoderError, RunError
 from auxlearn.core.files import write_checked_json
 from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
-from auxlearn.encoders.load import encoder_content
+from auxlearn.encoders.source import encoder_content
 from auxlearn.training import setup
 from auxlearn.training.inputs import load_inputs
 from tests import helpers
@@ -311,5 +311,5 @@ def test_an_encoder_of_the_hub_is_known_by_its_commit(tmp_path, encoder_folder, 
         (model / "refs").mkdir(exist_ok=True)
         (model / "refs" / "main").write_text(commit)
         assert encoder_content("someone/small") == {"commit": commit}
-    with pytest.raises(EncoderError, match="cannot be fetched from the hub"):
+    with pytest.raises(EncoderError, match="is not in the cache"):
         encoder_content("someone/other")

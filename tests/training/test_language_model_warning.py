@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from auxlearn import train
-from auxlearn.encoders.load import load_tokenizer
+from auxlearn.encoders.tokenizer import load_tokenizer
 from auxlearn.training import run as run_module
 from auxlearn.training.setup import HEAD_MARGIN
 from tests import helpers

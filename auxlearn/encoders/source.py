@@ -1,0 +1,189 @@
+"""Where the files of an encoder are: in a folder, or in the hub's cache at one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
+from auxlearn.core.files import content_digest, user_path, verify_export
+from auxlearn.core.settings import ENCODERS, REDIRECTED, encoder_source
+from auxlearn.encoders import checks
+from auxlearn.encoders.shared import quiet_transformers
+from auxlearn.encoders.weights import WEIGHT_FILES, weight_files
+
+#: Names of a vocabulary, of which SentencePiece's own are four.
+VOCABULARIES = {
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "tokenizer.model",
+    "spm.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+}
+
+#: Seconds in which the hub must answer whether it has an encoder.
+TIMEOUT_SECONDS = 5.0
+
+#: Suffixes of the files that configuration and tokenizer are loaded from.
+_SUFFIXES = (".json", ".txt", ".model")
+#: Files of this package beside them, which transformers does not read.
+_RECORDS = ("manifest.json", "pretraining.json")
+
+
+@contextmanager
+def encoder_files(name: str) -> Iterator[Path]:
+    """Yield the checked folder of an encoder, and turn the exceptions of transformers for an
+    unusable one into an EncoderError.
+    """
+    folder = encoder_folder(name)
+    try:
+        with quiet_transformers():
+            yield folder
+    except EncoderError:
+        raise
+    except BaseException as error:
+        # A configuration can hold anything, and transformers raises whatever comes of it; the
+        # tokenizers of Rust raise a PanicException, which is no Exception.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise EncoderError(
+            f"encoder folder {folder} cannot be loaded: {named_fault(error)}"
+        ) from error
+
+
+def encoder_folder(name: str) -> Path:
+    """Return the folder of an encoder by its short name, path or hub id, with its files checked.
+
+    Files of the hub are those of one commit: weights that somebody offers in a pull request are
+    never taken.
+    """
+    source = encoder_source(name)
+    folder = user_path(source, EncoderError)
+    if not folder.is_dir():
+        _check_id(shorten(name, 200), source, folder)
+        folder = _from_hub(name, source)
+    _check_folder(folder)
+    return folder
+
+
+def encoder_content(name: str) -> dict[str, str]:
+    """Return digests that identify the content of an encoder, the weights that are read included;
+    of the hub's cache the commit, and the weights if they are no safetensors.
+    """
+    folder = encoder_folder(name)
+    weights = weight_files(folder)
+    if folder.parent.name == "snapshots":  # named after its commit
+        pickled = [path.name for path in weights if path.suffix == ".bin"]
+        return {"commit": folder.name, **({"weights": ", ".join(pickled)} if pickled else {})}
+    try:
+        return {
+            path.name: content_digest(path)
+            for path in sorted(folder.iterdir())
+            if path.is_file()
+            and path.name not in _RECORDS
+            and (path.suffix in (*_SUFFIXES, ".safetensors") or path in weights)
+        }
+    except OSError as error:
+        raise EncoderError(
+            f"{error.filename or folder} cannot be read ({error.strerror})"
+        ) from None
+
+
+def _check_id(name: str, source: str, path: Path) -> None:
+    """Check that what is no folder may be the id of a repository."""
+    if path.is_file():
+        raise EncoderError(f"{path} is a file: name the folder that holds the encoder")
+    if source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise EncoderError(f"encoder folder {shorten(source, 200)} does not exist")
+    if "/" not in source:
+        raise EncoderError(
+            f"unknown encoder '{name}': {did_you_mean(name, [*ENCODERS, *REDIRECTED])} "
+            "(a folder or a hub id such as FacebookAI/roberta-base works too)"
+        )
+
+
+def _check_folder(folder: Path) -> None:
+    try:
+        files = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        raise EncoderError(f"{folder} cannot be read ({error.strerror})") from None
+    if "config.json" not in files:
+        model = folder / "model"  # of a run folder
+        meant = model if model.is_dir() else "a folder written by save_pretrained"
+        raise EncoderError(f"{folder} holds no config.json: name {meant}")
+    if not files & VOCABULARIES:
+        raise EncoderError(
+            f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
+        )
+    verify_export(folder)
+    checks.check_files(folder)
+
+
+def _from_hub(name: str, source: str) -> Path:
+    """Return the folder of one commit of a repository, from the hub or from its cache."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    if constants.HF_HUB_OFFLINE:
+        reason = "HF_HUB_OFFLINE is set"
+    else:
+        answer = _downloaded(name, source, constants.HF_HUB_CACHE)
+        if isinstance(answer, Path):
+            return answer
+        reason = answer
+    former = source.rpartition("/")[2]  # the name that older versions have cached it under
+    for repository in (source, *([former] if former in REDIRECTED else [])):
+        config = try_to_load_from_cache(repository, "config.json", constants.HF_HUB_CACHE)
+        if isinstance(config, str):
+            return Path(config).parent
+    raise EncoderError(
+        f"encoder '{name}' ({source}) is not in the cache, and the hub cannot be asked ({reason}): "
+        f"run `hf download {source}` where there is a network, and give the folder with --encoder"
+    )
+
+
+@cache  # so that all parts of a run are of one commit, and the hub is asked once
+def _downloaded(name: str, source: str, hub_cache: str) -> Path | str:
+    """Return the folder of what the hub has now, or why it cannot be asked."""
+    from huggingface_hub import snapshot_download
+
+    files = _files_of(name, source)
+    if isinstance(files, str):
+        return files
+    weights = next((file for file in WEIGHT_FILES if file in files), "")
+    settings = [file for file in files if "/" not in file and file.endswith(_SUFFIXES)]
+    shards = f"{weights.partition('.')[0]}-*" if weights.endswith(".json") else weights
+    try:
+        return Path(snapshot_download(source, allow_patterns=[*settings, shards]))
+    except OSError as error:  # those of huggingface_hub and of HTTP are
+        return named_fault(error)
+
+
+def _files_of(name: str, source: str) -> list[str] | str:
+    """Return the names of a repository's files, or why the hub does not answer.
+
+    It is asked once: transformers would try for minutes before it reads its cache.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        info = HfApi().model_info(source, timeout=TIMEOUT_SECONDS)
+    except (RepositoryNotFoundError, GatedRepoError, HFValidationError) as error:
+        raise EncoderError(
+            f"the hub has no encoder '{name}' ({source}) that may be read without logging in: "
+            "check the id, or log in with `hf auth login`"
+        ) from error
+    except HfHubHTTPError as error:
+        return f"it answers with status {error.response.status_code}"
+    except Exception as error:  # of the HTTP library, which differs between versions
+        return named_fault(error)
+    return [sibling.rfilename for sibling in info.siblings or []]

@@ -1,0 +1,162 @@
+"""Loading the tokenizer of an encoder: its casing, its special tokens, and what it says of itself
+that does not fit its model.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+
+from auxlearn.core.errors import EncoderError, shorten
+from auxlearn.core.settings import ENCODERS, encoder_source
+from auxlearn.encoders.source import VOCABULARIES, encoder_files
+from auxlearn.encoders.weights import read_settings
+
+#: Share of a vocabulary with capitals from which on lower-casing is doubtful: a third or more in
+#: those of cased encoders, none in those of uncased ones.
+CAPITALS = 0.05
+
+
+def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
+    """Load the fast tokenizer of an encoder, which pads and truncates on the right.
+
+    Special tokens that the model needs, such as ``[MASK]``, are ordinary text where they stand in a
+    text; those that a user has added, such as ``[E1]``, stay one token.
+
+    Args:
+        name: Short name, folder or hub id.
+        do_lower_case: Whether texts are lower-cased; by default as the encoder's files say, or if
+            they do not, as is known of its short name.
+
+    Raises:
+        EncoderError: It cannot be loaded, lacks a token that is needed, or its casing is fixed.
+    """
+    with encoder_files(name) as folder:
+        if do_lower_case is None and not _casing_is_said(folder):
+            do_lower_case = _known_casing(name)
+        casing = {} if do_lower_case is None else {"do_lower_case": do_lower_case}
+        _check_sentencepiece(name, folder)
+        tokenizer = AutoTokenizer.from_pretrained(
+            folder,
+            split_special_tokens=True,
+            padding_side="right",
+            truncation_side="right",
+            trust_remote_code=False,
+            **casing,
+        )
+        _check_tokens(name, folder, tokenizer)
+        if do_lower_case not in (None, lower_cases(tokenizer)):
+            raise EncoderError(
+                f"do_lower_case: the tokenizer of encoder '{name}' has its casing fixed in "
+                "tokenizer.json: leave the option out"
+            )
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        if getattr(config, "type_vocab_size", None) == 1:  # it has no second segment
+            tokenizer.model_input_names = [
+                inputs for inputs in tokenizer.model_input_names if inputs != "token_type_ids"
+            ]
+        _keep_added_tokens_whole(tokenizer)
+    return tokenizer
+
+
+def loading_notes(name: str, tokenizer: Any) -> list[str]:
+    """Return what is doubtful about a tokenizer, a sentence each."""
+    notes = []
+    vocabulary = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
+    capitals = sum(token != token.lower() for token in vocabulary) / max(1, len(vocabulary))
+    with encoder_files(name) as folder:
+        doubtful = lower_cases(tokenizer) and not _casing_is_said(folder)
+        if doubtful and capitals > CAPITALS:
+            notes.append(
+                f"warning: texts are lower-cased for {name}, as transformers does where the files "
+                f"of an encoder do not say so, but {capitals:.0%} of its vocabulary has capitals: "
+                "if it is a cased encoder, use --no-do-lower-case"
+            )
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if config.pad_token_id not in (None, tokenizer.pad_token_id):
+        notes.append(
+            f"warning: padding is token {tokenizer.pad_token_id} in the tokenizer of {name} and "
+            f"token {config.pad_token_id} in its config.json: set pad_token_id there"
+        )
+    if not tokenizer.num_special_tokens_to_add():
+        notes.append(
+            f"warning: the tokenizer of {name} puts no special tokens around a text, so that the "
+            "first word stands where the model expects one: save it with its post-processor"
+        )
+    return notes
+
+
+def lower_cases(tokenizer: Any) -> bool:
+    """Return whether a tokenizer lower-cases texts."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return normalizer is not None and "A" not in normalizer.normalize_str("A")
+
+
+def _known_casing(name: str) -> bool | None:
+    """Return whether texts are lower-cased for an encoder with a card; ``None`` if not known."""
+    source = encoder_source(name)
+    casing = next((card.casing for card in ENCODERS.values() if card.source == source), "unsaid")
+    return None if casing == "unsaid" else casing == "uncased"
+
+
+def _casing_is_said(folder: Path) -> bool:
+    """Return whether the files of a tokenizer say whether texts are lower-cased."""
+    settings = folder / "tokenizer_config.json"
+    return (folder / "tokenizer.json").exists() or (
+        settings.exists() and "do_lower_case" in read_settings(settings)
+    )
+
+
+def _check_sentencepiece(name: str, folder: Path) -> None:
+    """Check that a vocabulary of SentencePiece alone can be read."""
+    vocabularies = {path.name for path in folder.iterdir()} & VOCABULARIES
+    if not all(vocabulary.endswith(".model") for vocabulary in vocabularies):
+        return
+    if find_spec("sentencepiece") is None or find_spec("google.protobuf") is None:
+        raise EncoderError(
+            f"the vocabulary of encoder '{name}' is one of SentencePiece "
+            f"({', '.join(sorted(vocabularies))}), which needs a package: "
+            "pip install 'auxlearn[sentencepiece]'"
+        )
+
+
+def _check_tokens(name: str, folder: Path, tokenizer: Any) -> None:
+    if not tokenizer.is_fast:
+        raise EncoderError(
+            f"encoder '{name}' has no fast tokenizer: convert it to a tokenizer.json first"
+        )
+    path = folder / "tokenizer_config.json"
+    named = read_settings(path).get("tokenizer_class") if path.exists() else None
+    for kind, token in (("mask", tokenizer.mask_token_id), ("padding", tokenizer.pad_token_id)):
+        if token is not None:
+            continue
+        cause = ": masked language modelling needs one" if kind == "mask" else ""
+        if isinstance(named, str) and not hasattr(transformers, named):
+            cause = f": tokenizer_config.json names the class {shorten(named)}, which transformers "
+            cause += "does not have; take that line out"
+        raise EncoderError(f"the tokenizer of encoder '{name}' has no {kind} token{cause}")
+    tokenizer("a \N{SNOWMAN}")  # a vocabulary without its unknown token fails at such words
+
+
+def _keep_added_tokens_whole(tokenizer: Any) -> None:
+    """Let the special tokens that the model does not need be found in texts, as in transformers:
+    for the backend they are then added tokens like others.
+    """
+    needed = {getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES}
+    backend = tokenizer.backend_tokenizer
+    settings = json.loads(backend.to_str())
+    added = [
+        token
+        for token in settings["added_tokens"]
+        if token["special"] and token["content"] not in needed
+    ]
+    if added:
+        for token in added:
+            token["special"] = False
+        backend.__setstate__(json.dumps(settings).encode())
+        backend.encode_special_tokens = True
