@@ -144,7 +144,7 @@ BUDGETS = {
     "losses": 1340,
     "weighting": 3670,
     "results": 2805,
-    "evaluation": 1260,
+    "evaluation": 1270,
     "training": 3845,
     "mask_analysis": 1135,
     "sweeps": 2880,
