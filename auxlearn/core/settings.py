@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -91,15 +92,17 @@ def labels_as_texts(value: Any) -> Any:
 
 
 def label_text(value: Any) -> Any:
-    """Return the name of a label: its digits, "true", "false", or a text without space around it;
-    other values as they are.
+    """Return the name of a label: its digits, "true", "false", or a text in Unicode's composed form
+    without spaces and invisible marks, such as a byte order mark, around it; others as they are.
     """
     if isinstance(value, bool):
         return "true" if value else "false"
     is_fractional = isinstance(value, float | Decimal) and math.isfinite(value)
     if isinstance(value, int) or (is_fractional and value == int(value)):
         return str(int(value))
-    return value.strip() if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    return unicodedata.normalize("NFC", value).strip().strip("\ufeff\u200b\u2060").strip()
 
 
 def _are_labels(value: Mapping[str, Any]) -> Mapping[str, Any]:

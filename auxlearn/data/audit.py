@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from auxlearn.core.errors import some_of
+from auxlearn.core.errors import and_more, shorten, some_of
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
+from auxlearn.kinds.labels import looks_of
 
 if TYPE_CHECKING:
     from auxlearn.core.cache import TensorCache
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitAudit:
-    """Audit of one split; texts are compared by their letters and digits, case-folded."""
+    """Audit of one split; normalised texts are their letters and digits, case-folded."""
 
     examples: int
     #: Examples per label, in the order of the label names; empty if it is unlabelled.
     labels: dict[str, int]
     missing_labels: tuple[str, ...]  # label names without an example
     empty_texts: int  # only a split that a program made can have any: the readers refuse them
-    duplicates: int  # examples whose text also occurs earlier in the split
+    duplicates: int  # examples whose text also occurs earlier in the split, to the letter
+    duplicates_normalised: int
     in_train_exact: int = 0  # examples whose text is in train to the letter; 0 for train itself
-    in_train_normalised: int = 0  # examples whose text is in train
-    texts_in_train: int = 0  # distinct texts among those
+    in_train_normalised: int = 0
+    texts_in_train: int = 0  # distinct normalised texts among those
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Audit:
     #: count, as their labels can have another meaning.
     contradictions: int
     pairs: bool = False  # whether the examples are pairs of texts
+    remarks: tuple[str, ...] = ()  # what else a user should know, a sentence each
 
     def warnings(self) -> Iterator[str]:
         """Yield one sentence per problem."""
@@ -50,16 +53,13 @@ class Audit:
         for name, split in self.splits.items():
             if split.missing_labels:
                 yield f"{name} has no example with the label {some_of(split.missing_labels)}"
-                if name == "dev" and len(split.labels) - len(split.missing_labels) == 1:
-                    yield (
-                        "dev has examples of one class only, so that its accuracy cannot tell a "
-                        "good model from a constant prediction"
-                    )
             if split.empty_texts:
                 yield f"{name} has {_examples(split.empty_texts)} with an empty text"
-            if split.duplicates:
+            if split.duplicates_normalised:
                 count = _examples(split.duplicates)
-                yield f"{name}: the {text} of {count} repeats an earlier one"
+                more = f" ({split.duplicates_normalised} if only letters and digits count)"
+                more = more if split.duplicates_normalised > split.duplicates else ""
+                yield f"{name}: the {text} of {count} repeats an earlier one{more}"
             if split.in_train_normalised:
                 yield (
                     f"{name}: the {text} of {split.in_train_exact} of "
@@ -68,6 +68,7 @@ class Audit:
                 )
         if self.contradictions:
             yield f"{text}s with more than one label: {self.contradictions}"
+        yield from self.remarks
 
 
 def _examples(count: int) -> str:
@@ -85,7 +86,7 @@ def audit(dataset: TextDataset) -> Audit:
         keys = text_keys(split)
         count = Counter(c for label in split.labels or () for c in split.kind.classes(label))
         seen = [] if name == "train" else [key for key in keys if key in train_normalised]
-        exact = [] if name == "train" else text_keys(split, exact=True)
+        exact = text_keys(split, exact=True)
         labels = {
             label: count[number]
             for number, label in enumerate(split.label_names)
@@ -96,20 +97,58 @@ def audit(dataset: TextDataset) -> Audit:
             labels=labels,
             missing_labels=tuple(label for label, number in labels.items() if number == 0),
             empty_texts=sum(any(not text for text in key) for key in keys),
-            duplicates=len(keys) - len(set(keys)),
-            in_train_exact=sum(key in train_exact for key in exact),
+            duplicates=len(exact) - len(set(exact)),
+            duplicates_normalised=len(keys) - len(set(keys)),
+            in_train_exact=0 if name == "train" else sum(key in train_exact for key in exact),
             in_train_normalised=len(seen),
             texts_in_train=len(set(seen)),
         )
         if name in dataset.splits and split.labels is not None:
-            for key, number in zip(keys, split.labels, strict=True):
+            for key, number in zip(exact, split.labels, strict=True):
                 labels_of[key].add(str(split.kind.written(number, split.label_names)))
     return Audit(
         name=dataset.name,
         splits=splits,
         contradictions=sum(len(labels) > 1 for labels in labels_of.values()),
         pairs=train.text_pairs is not None,
+        remarks=tuple(_remarks(dataset)),
     )
+
+
+def _remarks(dataset: TextDataset) -> Iterator[str]:
+    """Yield what the labels and columns of a data set say beside the counts, a sentence each."""
+    train, dev = dataset.splits["train"], dataset.splits.get("dev")
+    if dev is not None and dev.labels and _is_constant(dev):
+        yield (
+            f"dev has the same label throughout ({train.kind.name}), so that no metric on it can "
+            "tell a good model from a constant prediction"
+        )
+    alike: dict[str, dict[str, None]] = defaultdict(dict)
+    for name in (name for split in dataset.splits.values() for name in split.label_names):
+        alike[looks_of(name)][name] = None
+    groups = [names for names in alike.values() if len(names) > 1]
+    if groups:
+        yield (
+            "labels that differ only in capitals, spaces, Unicode form or invisible characters: "
+            f"{some_of(map(ascii, groups[0]))}{and_more(len(groups) - 1)}; --labels makes them one"
+        )
+    if train.labels and not train.kind.per_token:
+        yield from train.kind.remarks(train.labels)
+        for column, values in train.meta.items():
+            words = [len(value.split()) for value in values]
+            if np.median(words) >= 4 and 2 * len(set(values)) > len(values):
+                yield (
+                    f"column '{shorten(column)}' holds texts that are not read: --text-column or "
+                    "--text-pair-column reads it"
+                )
+
+
+def _is_constant(split: Split) -> bool:
+    """Return whether all examples, or all words, have the same label."""
+    labels = split.labels or ()
+    if split.kind.per_token:
+        labels = tuple(one for label in labels for one in label)
+    return len(set(labels)) == 1
 
 
 def seen_in_train(train: Split, split: Split) -> list[bool]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, some_of
-from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.settings import USUAL, Columns, label_text
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import TextDataset, split_name
 from auxlearn.data.examples import assemble, own_names, parse_splits
@@ -54,6 +54,7 @@ def load_hub(
         )
     known = tuple(label_names) if label_names else _hub_names(raw, split_map["train"], columns)
     if known:
+        known = tuple(map(label_text, known))  # as labels are read
         known = tuple(dict.fromkeys(columns.renamed.get(name, name) for name in known))
     foreign = sorted(set(own_names(raw_splits["train"])) - set(known or ()))
     if known and foreign:

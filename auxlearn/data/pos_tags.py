@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from auxlearn.data.dataset import Split
+from auxlearn.data.splits import is_mark
 from auxlearn.data.tokens import CHUNK_TEXTS, Tokenization, TokenizedTexts
 
 Tagger = Callable[[list[str]], list[str]]  # returns the part of speech of each word of a text
@@ -80,6 +81,8 @@ DESCRIPTIONS = {
 
 def words_of(text: str) -> list[tuple[int, int]]:
     """Return where the words and marks of a text begin and end, in characters."""
+    if not text.isascii():  # a mark on a letter is part of the word
+        text = "".join("a" if is_mark(one) else one for one in text)
     return [found.span() for found in _WORD.finditer(text)]
 
 

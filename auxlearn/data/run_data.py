@@ -25,7 +25,7 @@ from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
-AUDIT_FORMAT = 1
+AUDIT_FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -17,8 +19,22 @@ _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 
 
 def normalise(text: str) -> str:
-    """Return the letters and digits of a text, case-folded; of "!!!", without any, itself."""
-    return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
+    """Return the letters and digits of a text, case-folded; of "!!!", without any, itself. Marks on
+    a letter, such as the vowel signs of Hindi, belong to it.
+    """
+    if text.isascii():
+        return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
+    folded = unicodedata.normalize("NFC", text).casefold()
+    return _NOT_LETTER_OR_DIGIT.sub(_leading_marks, folded) or text.strip()
+
+
+def _leading_marks(found: re.Match[str]) -> str:
+    return "".join(itertools.takewhile(is_mark, found[0]))
+
+
+def is_mark(character: str) -> bool:
+    """Return whether a character is combined with the one before it; ``\\w`` matches none."""
+    return unicodedata.category(character)[0] == "M"
 
 
 def text_keys(split: Split, *, exact: bool = False) -> list[tuple[str, ...]]:

@@ -110,6 +110,10 @@ class Kind(ABC):
         if len(names) < 2:
             raise DataError(f"{where} has fewer than two labels: there is nothing to learn")
 
+    def remarks(self, labels: Labels) -> Iterable[str]:
+        """Return what is doubtful about the encoded labels of train, a sentence each."""
+        return ()
+
     def names(self, label: Any) -> tuple[str, ...]:
         """Return the names that a label is made of; none for a number."""
         return tuple(label)

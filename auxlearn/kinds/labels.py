@@ -6,6 +6,7 @@ import ast
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -244,6 +245,13 @@ def label_name(value: Any, codes: bool = False) -> str:
         raise ValueError(f"{describe(value)} cannot name a class")
     is_float = _WHOLE_DECIMAL.fullmatch(name) and not codes
     return name.partition(".")[0] if is_float else name
+
+
+def looks_of(name: str) -> str:
+    """Return what a name has in common with those that look like it."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    visible = (one for one in folded if unicodedata.category(one) != "Cf")
+    return " ".join("".join(visible).split())
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

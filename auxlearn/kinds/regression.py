@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from auxlearn.core.errors import DataError, and_more, describe, shorten
 from auxlearn.core.lazy import Deferred
 from auxlearn.kinds.base import Arrays, Kind, Labels, Names, ReadLabels
+from auxlearn.kinds.labels import FEW
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +28,9 @@ STRATA = 10
 
 #: Numbers beyond it lose their digits in single precision, and the squared error overflows.
 LARGEST = 1e9
+
+#: Root mean square from which on numbers are far from what a new head predicts.
+FAR = 20
 
 #: Numbers that are held at a time.
 _BLOCK = 2**21
@@ -59,6 +63,22 @@ class Regression(Kind):
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(set(labels)) < 2:
             raise DataError(f"{where}: all numbers are the same: there is nothing to learn")
+
+    def remarks(self, labels: Labels) -> Iterable[str]:
+        numbers = np.asarray(labels, dtype=float)
+        size, spread = np.sqrt(np.square(numbers).mean()), numbers.std()
+        if size > FAR or spread < 1 / FAR**2:
+            yield (
+                f"the numbers of train have mean {numbers.mean():.4g} and standard deviation "
+                f"{spread:.4g}: bring them into a range of about -10 to 10 first, by (x - mean) / "
+                "deviation, or they are not learned in few steps"
+            )
+        counts = len(set(labels))
+        if FEW * counts <= len(numbers):
+            yield (
+                f"{counts} different numbers in {len(numbers):,} examples are predicted as "
+                "numbers; --kind classification takes them for classes"
+            )
 
     def names(self, label: float) -> tuple[str, ...]:
         return ()

@@ -55,7 +55,7 @@ def test_encoders_and_data_sets_are_listed_with_their_titles():
 def data(tmp_path):
     """A folder with a repeated text, a contradiction and a leak."""
     folder = tmp_path / "reviews"
-    train = [("good", "yes"), ("bad", "no"), ("Good!", "no"), ("bad", "no"), ("fine", "yes")]
+    train = [("good", "yes"), ("bad", "no"), ("good", "no"), ("bad", "no"), ("fine", "yes")]
     write_split(folder / "train.tsv", train)
     write_split(folder / "dev.tsv", [("new", "yes"), ("poor", "no")])
     write_split(folder / "test.tsv", [("bad", "no"), ("good.", "yes"), ("fresh", "yes")])

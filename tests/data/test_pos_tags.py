@@ -33,4 +33,8 @@ def test_words_keep_hyphens_and_apostrophes():
     assert [text[begin:end] for begin, end in words_of(text)] == [
         "Don't", "use", "state-of-the-art", "parsers", "(", "1993", ")", "!",
     ]  # fmt: skip
+    accented = "Le cafe\u0301-bar, \u0939\u093f\u0928"  # marks are characters of their own
+    assert [accented[begin:end] for begin, end in words_of(accented)] == [
+        "Le", "cafe\u0301-bar", ",", "\u0939\u093f\u0928",
+    ]  # fmt: skip
     assert words_of("  ") == []

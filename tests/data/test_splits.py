@@ -22,6 +22,21 @@ def make_split(rows: list[tuple[str, int]], classes: int = 3) -> Split:
     return Split("train", texts, labels, names, meta={"id": ids})
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("Hello, World_2!", "helloworld2"),
+        ("!!! ", "!!!"),
+        ("Caf\u00e9 au-lait", "caf\u00e9aulait"),
+        ("Cafe\u0301", "caf\u00e9"),  # the accent as a character of its own
+        ("\u0939\u093f, \u0939\u0947", "\u0939\u093f\u0939\u0947"),  # vowel signs of Hindi
+        ("soup \U0001f600", "soup"),
+    ],
+)
+def test_marks_belong_to_their_letters(text, key):
+    assert normalise(text) == key
+
+
 UNEVEN = make_split([(f"text {i}", 0 if i < 140 else 1 if i < 190 else 2) for i in range(200)])
 
 
