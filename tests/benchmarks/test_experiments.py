@@ -18,7 +18,7 @@ from benchmarks.horizon.bed import SINGLE
 from benchmarks.horizon.record import Recorded
 from benchmarks.long_texts import WAYS, report, write_draw
 from benchmarks.masking import BEDS, SHARE, STRATEGIES
-from benchmarks.space import LEARNED, VARIANTS, factors, gains, shares
+from benchmarks.space import CONTROL, LEARNED, VARIANTS, factors, gains, shares
 from tests import helpers
 
 #: Test examples of a hundred that a strategy is right on, in all settings.
@@ -66,7 +66,7 @@ def test_what_is_trained_is_not_trained_again_and_ranks_are_by_test(tmp_path, mo
     # Gains over the single task by setting; over random masking, which has 60, in all draws.
     assert rows[1][1:] == ["1.0", "1.0", "+30.0", "+30.0", "+20.0 ± 0.0", "0.00 |"]
     assert rows[4][1:5] == ["4.0", "4.0", "50.0", "50.0"]
-    assert "The mean of all 3 strategies is +20.0 ± 0.0 points from the single task." in text
+    assert "The mean of all 3 strategies is +20.0 ± 0.0 points from the single task (p = " in text
     assert "Friedman's test over 2 settings" in text
     assert "Friedman's test over 2 draws" in text
     assert (tmp_path / "ranks_share.png").is_file()
@@ -199,7 +199,7 @@ def test_gains_are_those_of_the_same_draw_with_their_standard_error():
     assert error == pytest.approx(1.0)
     p = 1 - 2 / math.pi * math.atan(2.0 / error)  # Student's t with one degree of freedom
     (row,) = [line for line in gains(records, [0, 1, 2, 5]).splitlines() if name in line]
-    assert row == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 | {p:.2f} |  |"
+    assert row == f"| {name} | 2 | 57.0 |  | +2.0 ± 1.0 | {p:.2f} |  |"
 
 
 def test_gains_are_compared_with_the_learned_weight_and_corrected_for_their_number():
@@ -212,8 +212,25 @@ def test_gains_are_compared_with_the_learned_weight_and_corrected_for_their_numb
     first, second = gains(records, [0, 1]).splitlines()[2:]
     # Gains 2 and 0, t = 1, and 1 and 3, t = 2; by Holm twice the smaller p, the other is no less.
     p = 2 * (1 - 2 / math.pi * math.atan(2.0))
-    assert first == f"| {LEARNED} | 2 | 56.0 | +1.0 ± 1.0 | {p:.2f} |  |"
-    assert second == f"| {name} | 2 | 57.0 | +2.0 ± 1.0 | {p:.2f} | +1.0 ± 2.0 |"
+    assert first == f"| {LEARNED} | 2 | 56.0 |  | +1.0 ± 1.0 | {p:.2f} |  |"
+    assert second == f"| {name} | 2 | 57.0 |  | +2.0 ± 1.0 | {p:.2f} | +1.0 ± 2.0 |"
+
+
+def test_restarts_of_equal_cost_come_first():
+    name = "`space`, n = 3, `meta`"
+    records = [
+        record(draw, variant, test)
+        for variant, tests in (
+            ("single 0", (0.5, 0.5)),
+            (CONTROL, (0.52, 0.56)),
+            (name, (0.6, 0.6)),
+        )
+        for draw, test in enumerate(tests)
+    ]
+    head, _, control, row = gains(records, [0, 1]).splitlines()
+    assert head.startswith("| method | draws | test accuracy | minus best of 5 restarts | minus")
+    assert control.startswith("| best of 5 restarts | 2 | 54.0 |  | +4.0 ± 2.0 |")
+    assert row.startswith(f"| {name} | 2 | 60.0 | +6.0 ± 2.0 | +10.0 ± 0.0 |")
 
 
 def test_shares_are_those_of_meta_alone():

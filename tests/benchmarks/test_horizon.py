@@ -156,6 +156,25 @@ def test_restarts_are_the_best_by_dev_of_every_choice():
     assert restarts(draw, "best", 2) == pytest.approx(100 * ((0.7 + 0.5 + 0.5) / 3 - 0.6))
 
 
+def test_what_meta_takes_is_compared_with_five_restarts_by_draw():
+    def run(variant, dev, test, number=0):
+        better = {key: [0.1, 0.01] for key in scores.SCORES}
+        gains = {} if variant.startswith("single") else {"best": better}
+        setting = "pydocs 300, l3mask"
+        return Summary("tiny", setting, number, variant, 1.0, {"best": dev}, {"best": test}, gains)
+
+    found = []
+    for draw, test in ((0, 0.70), (1, 0.66)):
+        found += [run(f"steps {share}", 0.8, test, draw) for share in (0.1, 0.3, 0.5)]
+        # The best of five on dev is the third.
+        singles = enumerate(((0.5, 0.5), (0.6, 0.9), (0.7, 0.6), (0.1, 0.1), (0.2, 0.2)))
+        found += [run(f"single {n}", *both, draw) for n, both in singles]
+    text = "\n".join(page(found))
+    expected = "`meta` minus the best of 5 restarts, all settings with masked language modelling: "
+    assert f"{expected}+8.0 ± 2.0 points over 2 draws." in text
+    assert "| +8.0 ± 2.0 |\n" in text.replace("|\n\n", "|\n")
+
+
 def test_settings_of_the_same_labelled_examples_share_restarts():
     own = replace(summary("single 0", 0.6), setting="pydocs 150, shuffled_labels")
     same = replace(summary("single 1", 0.5), setting="pydocs 150, random_mlm, corpus")
