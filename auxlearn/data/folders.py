@@ -85,6 +85,7 @@ def data_files(folder: Path) -> dict[str, Path]:
             raise DataError(
                 f"{shown}/{path.name} would be left out, as its format is none of "
                 f"{', '.join(READ_FORMATS)}: convert it, or give it another name"
+                f"{' (a word and its tag on each line: .conll)' if path.suffix == '.txt' else ''}"
             )
     return files
 

@@ -13,6 +13,7 @@ from typing import Any
 from auxlearn.core.errors import DataError, describe, first_fault, first_line, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
 from auxlearn.core.table import Table
+from auxlearn.data.conll import read_conll, read_conllu
 
 #: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
 LARGEST_FILE = 4 * 1024**3
@@ -402,76 +403,6 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _read_conll(path: Path) -> Table:
-    """Read columns by line, divided by tabs or white space, the word first and its tag last; blank
-    lines end a sentence, and lines that begin with ``-DOCSTART-`` are left out.
-    """
-
-    def of(cells: list[str], place: int) -> tuple[str, ...]:
-        return cells[0], cells[-1]
-
-    return _sentences(path, of, ("tokens", "tags"), "-DOCSTART-")
-
-
-def _read_conllu(path: Path) -> Table:
-    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS, HEAD and DEPREL;
-    comments, multi-word tokens (1-2) and empty nodes (1.1) are left out.
-    """
-
-    def of(cells: list[str], place: int) -> tuple[str, ...] | None:
-        if len(cells) != 10:
-            raise ValueError(f"{len(cells)} columns, but CoNLL-U has 10, divided by tabs")
-        if _NO_WORD.fullmatch(cells[0]):
-            return None
-        if cells[0] != str(place):
-            raise ValueError(f"the ID is '{shorten(cells[0])}', but words are numbered 1, 2 ...")
-        return cells[1], cells[3], cells[4], cells[6], cells[7]
-
-    return _sentences(path, of, ("tokens", "tags", "xpos", "head", "deprel"), "#")
-
-
-_NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")  # ID of a multi-word token or an empty node
-
-
-def _sentences(
-    path: Path,
-    read: Callable[[list[str], int], tuple[str, ...] | None],
-    names: tuple[str, ...],
-    left_out: str,
-) -> Table:
-    """Return a table of lists, a row for each sentence of a file with a line for each word.
-
-    ``read`` returns the cells to keep, by those of a line and the word's number, from 1; ``None``
-    where it is no word.
-    """
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    lines: list[int] = []
-    inside = False
-    for number, line in enumerate(_text_of(path).split("\n"), start=1):
-        line = line.removesuffix("\r")
-        if not line.strip():
-            inside = False
-        if not line.strip() or line.startswith(left_out):
-            continue
-        cells = line.split("\t") if "\t" in line else line.split()
-        try:
-            if len(cells) < 2:
-                raise ValueError("a word and its tag are needed")
-            found = read(cells, len(columns[names[0]][-1]) + 1 if inside else 1)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: {error}: '{shorten(line)}'") from None
-        if found is None:
-            continue
-        if not inside:
-            inside = True
-            lines.append(number)
-            for values in columns.values():
-                values.append([])
-        for values, cell in zip(columns.values(), found, strict=True):
-            values[-1].append(cell)
-    return Table(str(path), columns, lines)
-
-
 #: Formats that tables are read from and written to.
 FORMATS: dict[str, Callable[[Path], Table]] = {
     ".jsonl": _read_jsonl,
@@ -481,4 +412,7 @@ FORMATS: dict[str, Callable[[Path], Table]] = {
 }
 
 #: Formats that words with tags are read from as well.
-READ_FORMATS = FORMATS | {".conll": _read_conll, ".conllu": _read_conllu}
+READ_FORMATS = FORMATS | {
+    ".conll": lambda path: read_conll(path, _text_of(path)),
+    ".conllu": lambda path: read_conllu(path, _text_of(path)),
+}

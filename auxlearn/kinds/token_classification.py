@@ -76,7 +76,10 @@ class TokenClassification(WordKind):
             form = "-prefix" if is_bio(names) else "" if columns.renamed else _scheme_of(names)
         scheme = _SCHEMES.get(form)
         if scheme is None or not all(name == "O" or scheme.fullmatch(name) for name in names):
-            return ReadLabels(found, form, tuple(_looks_like_spans(table, shown, found, names)))
+            notes = [*_looks_like_spans(table, shown, found, names)]
+            if untagged := sum(tags.count("_") for tags in found):
+                notes.append(f"{untagged:,} words have the tag _, which CoNLL-U writes for none")
+            return ReadLabels(found, form, tuple(notes))
         made = [_as_bio(tags, scheme) for tags in found]
         rows_changed = [row for row, tags in enumerate(made) if tags != found[row]]
         if not rows_changed:

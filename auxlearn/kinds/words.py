@@ -44,6 +44,8 @@ class WordKind(Kind):
             None if value is None else " ".join(_words(value, table.place(row), column))
             for row, value in enumerate(table.columns[column])
         ]
+        if words and {*"".join(filter(None, words))} <= {*"_ "}:
+            raise DataError(f"{table.where}: every word is _: the texts were left out of this copy")
         return replace(table, columns={**table.columns, column: words})
 
     def units(self, labels: Labels) -> list[Any]:

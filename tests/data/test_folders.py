@@ -77,7 +77,7 @@ def test_pairs_further_columns_and_columns_of_other_names(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "name"),
-    [(3, "3"), (-1, "-1"), (2.0, "2"), (True, "true"), (False, "false"), (" x ", "x"), ("", None)],
+    [(3, "3"), (-1, "-1"), (2.0, "2"), (True, "true"), (False, "false"), (" x ", "x"), ("", "")],
 )
 def test_label_names(value, name):
     assert label_name(value) == name

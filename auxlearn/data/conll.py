@@ -1,0 +1,121 @@
+"""Words and their labels, one a line: columns of the CoNLL shared tasks, and CoNLL-U."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.table import Table
+
+#: Cells of the words of a sentence, each with the number of its line.
+Sentence = list[tuple[int, list[str]]]
+
+_NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")  # ID of a multi-word token or an empty node
+
+
+def read_conll(path: Path, text: str) -> Table:
+    """Read columns divided by tabs if every line has one, else by spaces and tabs: the word first,
+    its tag last. A first column that numbers the words is left out, and so are lines that begin
+    with ``-DOCSTART-`` and comments before a sentence: lines that begin with # and have another
+    number of columns than the words, or a last cell that is the tag of no other line.
+    """
+    blocks = [
+        [(number, line.strip(" \t")) for number, line in block if not line.startswith("-DOCSTART-")]
+        for block in _blocks(text)
+    ]
+    words = [line for block in blocks for _, line in block if not line.startswith("#")]
+    divider = " *\t *" if all("\t" in line for line in words) else "[ \t]+"
+    known = [re.split(divider, line) for line in words]
+    widths, tags = Counter(map(len, known)), {cells[-1] for cells in known}
+    width = widths.most_common(1)[0][0] if widths else 0
+    sentences: list[Sentence] = []
+    for block in blocks:
+        sentence: Sentence = []
+        for number, line in block:
+            cells = re.split(divider, line)
+            is_tagged = cells[-1] in tags or re.fullmatch("[BIMELSU]-.+", cells[-1])
+            is_like_words = len(cells) == width and is_tagged
+            if sentence or is_like_words or not line.startswith("#"):
+                sentence.append((number, cells))
+        if sentence:
+            sentences.append(sentence)
+    for number, cells in (word for sentence in sentences for word in sentence):
+        if len(cells) < 2:
+            fault = "a word and its tag are needed"
+        elif len(cells) != width:
+            fault = f"{len(cells)} columns, but {widths[width]:,} lines have {width}"
+        else:
+            continue
+        raise DataError(f"{path}:{number}: {fault}: '{shorten(' '.join(cells))}'")
+    notes, first = [], 0
+    if _are_numbered(sentences):
+        first = 1
+        notes.append("the first column numbers the words: the second one is read as the word")
+        if width < 3:
+            raise DataError(f"{path}: the first column numbers the words, which have no tags")
+    others = [{cells[place] for cells in known} for place in range(first + 1, width - 1)]
+    if any("O" in found and any(tag.startswith("B-") for tag in found) for found in others):
+        notes.append(f"several columns hold tags of spans: the last one of {width} is read")
+    table = _table(path, sentences, {"tokens": first, "tags": -1})
+    return Table(table.where, table.columns, table.lines, notes=tuple(notes))
+
+
+def read_conllu(path: Path, text: str) -> Table:
+    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS, HEAD and DEPREL;
+    comments, multi-word tokens (1-2) and empty nodes (1.1) are left out.
+    """
+    sentences: list[Sentence] = []
+    for block in _blocks(text):
+        sentence: Sentence = []
+        for number, line in block:
+            if line.startswith("#"):
+                continue
+            cells = line.split("\t")
+            if len(cells) != 10:
+                fault = f"{len(cells)} columns, but CoNLL-U has 10, divided by tabs"
+                raise DataError(f"{path}:{number}: {fault}: '{shorten(line)}'")
+            if _NO_WORD.fullmatch(cells[0]):
+                continue
+            if cells[0] != str(len(sentence) + 1):
+                fault = f"the ID is '{shorten(cells[0])}', but words are numbered 1, 2 ..."
+                raise DataError(f"{path}:{number}: {fault}: '{shorten(line)}'")
+            sentence.append((number, cells))
+        if sentence:
+            sentences.append(sentence)
+    return _table(path, sentences, {"tokens": 1, "tags": 3, "xpos": 4, "head": 6, "deprel": 7})
+
+
+def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines between blank ones, each with its number."""
+    block: list[tuple[int, str]] = []
+    for number, line in enumerate([*text.split("\n"), ""], start=1):
+        if line.strip():
+            block.append((number, line.removesuffix("\r")))
+        elif block:
+            yield block
+            block = []
+
+
+def _are_numbered(sentences: Sequence[Sentence]) -> bool:
+    """Return whether the first cells of every sentence count its words, from any number."""
+    if not any(len(sentence) > 1 for sentence in sentences):
+        return False
+    for sentence in sentences:
+        start = sentence[0][1][0]
+        numbers = [cells[0] for _, cells in sentence]
+        if not re.fullmatch("[0-9]{1,9}", start) or numbers != [
+            str(int(start) + place) for place in range(len(sentence))
+        ]:
+            return False
+    return True
+
+
+def _table(path: Path, sentences: Sequence[Sentence], places: dict[str, int]) -> Table:
+    columns = {
+        name: [[cells[place] for _, cells in sentence] for sentence in sentences]
+        for name, place in places.items()
+    }
+    return Table(str(path), columns, [sentence[0][0] for sentence in sentences])

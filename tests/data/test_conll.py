@@ -1,0 +1,96 @@
+"""CoNLL files as their owners write them: read rightly, or refused in one line."""
+
+import pytest
+
+from auxlearn.core.errors import DataError
+from auxlearn.data.load import load_dataset
+from auxlearn.data.tables import read_table
+from tests.helpers import one_line
+
+PLAIN = "EU B-ORG\nrejects O\n\nAnn B-PER\nLee I-PER\n"
+WORDS = [["EU", "rejects"], ["Ann", "Lee"]]
+TAGS = [["B-ORG", "O"], ["B-PER", "I-PER"]]
+
+#: The same two sentences in the forms of published files.
+FORMS = {
+    "plain": PLAIN,
+    "tabs and line ends of Windows": PLAIN.replace(" ", "\t").replace("\n", "\r\n"),
+    "spaces and tabs around and between": PLAIN.replace(" ", " \t ").replace("\n", " \n"),
+    "several blank lines, of spaces": PLAIN.replace("\n\n", "\n \n\t\n\n"),
+    "CoNLL-2003": "-DOCSTART- -X- -X- O\n\n" + PLAIN.replace(" ", " NNP I-NP "),
+    "GermEval 2014": (
+        "#\thttp://de.example.org/wiki/EU [2009-10-17]\n1\tEU\tO\tB-ORG\n2\trejects\tO\tO\n\n"
+        "#\thttp://de.example.org\n1\tAnn\tB-PER\tB-PER\n2\tLee\tI-PER\tI-PER\n"
+    ),
+    "numbers from 0": "0 EU B-ORG\n1 rejects O\n\n0 Ann B-PER\n1 Lee I-PER\n",
+    "numbers through the file": "1 EU B-ORG\n2 rejects O\n\n3 Ann B-PER\n4 Lee I-PER\n",
+    "MultiCoNER": (
+        "# id 003f-ab\tdomain=en\nEU _ _ B-ORG\nrejects _ _ O\n\n\n"
+        "# id 01\tdomain=en\nAnn _ _ B-PER\nLee _ _ I-PER\n"
+    ),
+    "comments of one and of two cells": f"# one\n# two three\n{PLAIN}\n# the end\n",
+    "a comment as long as a word": f"#begin document\n{PLAIN}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_published_forms_are_read(form, tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_bytes(FORMS[form].encode())
+    found = read_table(path)
+    assert (found.columns["tokens"], found.columns["tags"]) == (WORDS, TAGS)
+    assert any("numbers the words" in note for note in found.notes) == (
+        form.startswith("numbers") or form == "GermEval 2014"
+    )
+    assert any("several columns hold tags" in note for note in found.notes) == (
+        form == "GermEval 2014"
+    )
+    path.with_name("dev.conll").write_bytes(FORMS[form].encode())
+    assert (
+        load_dataset(tmp_path).notes[:1] == tuple(f"train, dev: {note}" for note in found.notes[:1])
+        or not found.notes
+    )
+
+
+def test_number_signs_and_digits_that_are_words(tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_text("# O\n1 O\n\n#tag B-X\n2 I-X\n# O\n\n2014 O\n")
+    found = read_table(path)
+    assert found.columns["tokens"] == [["#", "1"], ["#tag", "2", "#"], ["2014"]]
+    assert not found.notes
+    path.write_text("10\u00a0000 O\n\u3000x B-X\n")  # spaces of Unicode divide nothing
+    assert read_table(path).columns["tokens"] == [["10\u00a0000", "\u3000x"]]
+    path.write_text("New York\tB-X\nis\tO\n")
+    assert read_table(path).columns["tokens"] == [["New York", "is"]]
+
+
+#: Files that are not columns of words, and what is said.
+FAULTS = {
+    "a column more": ("EU B-ORG\nnow so O\nis O\n", "train.conll:2: 3 columns, but 2 lines have 2"),
+    "no tag": ("EU\nis\n", "train.conll:1: a word and its tag are needed"),
+    "an empty tag": ("EU\tB-X\nis\t\nso\tO\n", "train.conll:2: a word and its tag are needed"),
+    "numbers and words": ("1 EU\n2 is\n", "numbers the words, which have no tags"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_line_that_does_not_fit_is_named(case, tmp_path):
+    content, message = FAULTS[case]
+    (tmp_path / "train.conll").write_text(content)
+    with one_line(DataError, message):
+        read_table(tmp_path / "train.conll")
+
+
+def test_treebanks_without_words_or_tags_are_named(tmp_path):
+    line = "{}\t{}\t_\t{}\t_\t_\t0\troot\t_\t_\n\n"
+
+    def load(*words):
+        for name in ("train", "dev"):
+            text = "".join(line.format(1, word, tag) for word, tag in words)
+            (tmp_path / f"{name}.conllu").write_text(text)
+        return load_dataset(tmp_path)
+
+    with one_line(DataError, "train.conllu", "every word is _"):
+        load(("_", "NOUN"), ("_", "VERB"))
+    found = load(("_", "PUNCT"), ("c", "X"), ("a", "_"), ("b", "_"))
+    assert any("2 words have the tag _" in note for note in found.notes)
