@@ -78,6 +78,11 @@ def load_encoder(
                 "transformers: choose another one"
             )
         tokenizer = load_tokenizer(name, do_lower_case=do_lower_case)
+        if kind.per_token and not kind.pipeline and not tokenizer.num_special_tokens_to_add():
+            raise EncoderError(
+                f"the tokenizer of encoder '{name}' puts no token before the first word, which "
+                f"stands for the root of {kind.name}: save it with its post-processor"
+            )
         weights = read_weights(folder)
         checks.check_size(folder, config, weights)
         changes: dict[str, Any] = {

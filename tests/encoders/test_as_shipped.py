@@ -13,6 +13,7 @@ from auxlearn.core.settings import ENCODERS, REDIRECTED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.source import encoder_content
 from auxlearn.encoders.tokenizer import load_tokenizer
+from auxlearn.kinds.choose import KINDS
 from tests.encoders import replicas
 from tests.encoders.replicas import REPOSITORIES, WEIGHTS, write
 from tests.helpers import LABELS, one_line
@@ -262,8 +263,11 @@ def test_a_tokenizer_without_special_tokens_is_named(tmp_path):
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     files |= {"tokenizer.json": replicas.as_json(tokenizer)}
     files |= {"tokenizer_config.json": replicas.as_json(settings)}
-    notes = load_encoder(str(write(tmp_path, files)), LABELS).notes
+    folder = str(write(tmp_path, files))
+    notes = load_encoder(folder, LABELS).notes
     assert any("puts no special tokens around a text" in note for note in notes)
+    with one_line(EncoderError, "stands for the root"):
+        load_encoder(folder, LABELS, kind=KINDS["dependency"])
 
 
 def tables() -> dict[str, list[tuple[str, str]]]:

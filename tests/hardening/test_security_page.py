@@ -12,13 +12,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 #: Beginning of each promise, and what proves it: tests as MODULE::NAME, or ids of bad inputs.
 PROOFS: dict[str, tuple[str, ...]] = {
-    "Nothing is unpickled": (
+    "Weights of an encoder are read from": (
+        "encoders.test_as_shipped::test_a_pickle_with_more_than_tensors_is_not_run",
+        "encoders.test_as_shipped::test_a_repository_of_the_hub",
+    ),
+    "No other pickle is read": (
         "test_architecture::test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded",
-        "encoders.test_loading::test_what_a_folder_lacks_is_named",
+        "encoders.test_as_shipped::test_a_repository_of_the_hub",
+    ),
+    "Of a repository of the hub": (
+        "encoders.test_hub::test_from_a_hub_that_answers_and_then_from_its_cache",
     ),
     "YAML is read with the safe loader": ("config: Python object",),
     "Python code in an encoder folder": (
-        "test_architecture::test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded",
+        "encoders.test_as_shipped::test_a_repository_of_the_hub",
         "encoder: code of its own",
     ),
     "`evaluate`, `predict`, `perturbations`": (
