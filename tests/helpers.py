@@ -415,6 +415,20 @@ def sign(run: Path) -> None:
     RunResults.load(run).save(run)
 
 
+def change_settings(run: Path, **changes: Any) -> None:
+    """Make a folder that of a run with other settings, as one that was trained with them."""
+    from dataclasses import replace
+
+    from auxlearn.results.folder import RunFolder
+    from auxlearn.results.record import FILE, RunResults
+
+    config = RunFolder(run).read_config().model_copy(update=changes)
+    results = RunResults.load(run) if (run / FILE).is_file() else None
+    (run / "config.yaml").write_text(config.to_yaml())
+    if results is not None:
+        replace(results, digest=config.digest).save(run)
+
+
 def stop_before_step(patch: Any, steps: int, error: BaseException | None = None) -> None:
     """Interrupt training after so many further optimizer steps, over all runs, as a kill would."""
     from auxlearn.training.loop import TrainingLoop

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import RunError, SweepError, UserError
-from auxlearn.core.files import name_problem, read_checked_json, user_path
+from auxlearn.core.files import name_problem, read_checked_json, unusable, user_path
 from auxlearn.core.run_settings import RunSettings
 from auxlearn.core.settings import settings_with
 from auxlearn.results.folder import RunFolder, check_contained
@@ -95,9 +95,7 @@ def _recorded(results: RunResults) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(
-            f"{path} is damaged ({error}): delete {results.folder} to train again"
-        ) from None
+        raise RunError(unusable(path, error, f"delete {results.folder} to train again")) from None
 
 
 def _digest(content: Any) -> str:

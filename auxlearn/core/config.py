@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, shorten
-from auxlearn.core.files import expand
+from auxlearn.core.files import expand, regular
 from auxlearn.core.metric_names import METRICS, VALIDATION
 from auxlearn.core.registry import (
     LOSSES,
@@ -30,6 +30,9 @@ from auxlearn.core.run_settings import RunSettings
 from auxlearn.core.settings import PluginChoice, recommended_learning_rate, settings_with
 from auxlearn.core.validation import config_error, validate
 from auxlearn.core.yaml_files import read_yaml
+
+#: Begins the first line of a written configuration; its hash follows.
+_HEAD = "# auxlearn run configuration, hash "
 
 
 class RunConfig(RunSettings):
@@ -138,10 +141,7 @@ class RunConfig(RunSettings):
         Raises:
             ConfigError: A plug-in file cannot be read.
         """
-        content = self.identity()
-        content["plugins"] = [plugin_digest(path) for path in self.plugins]
-        text = json.dumps(content, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return digest_of(self.model_dump(mode="json"))
 
     def differs_from(self, other: RunConfig) -> list[str]:
         """Return the settings that can change the results and differ, as "seed 0, not 1".
@@ -159,12 +159,7 @@ class RunConfig(RunSettings):
         """Return every setting that can change the results, but plug-in files, which enter
         :attr:`digest` by their content.
         """
-        content = self.model_dump(mode="json", exclude=settings_with("record", RunSettings))
-        for key in ("encoder", "init_from", "dataset"):
-            content[key] = content[key] and path_identity(content[key])
-        for further in content["ood"]:
-            further["dataset"] = path_identity(further["dataset"])
-        return content
+        return identity_of(self.model_dump(mode="json"))
 
     def objective_names(self) -> tuple[str, ...]:
         """Return the names of the objectives: ``primary``, then the auxiliary tasks in order.
@@ -186,8 +181,36 @@ class RunConfig(RunSettings):
 
     def to_yaml(self) -> str:
         """Return YAML that :func:`load_config` reads back as an equal configuration."""
-        head = f"# auxlearn run configuration, hash {self.digest}\n"
-        return head + yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        return f"{_HEAD}{self.digest}\n" + yaml.safe_dump(
+            self.model_dump(mode="json"), sort_keys=False
+        )
+
+
+def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return :meth:`RunConfig.identity` of resolved settings, written by any version."""
+    content = {k: v for k, v in settings.items() if k not in settings_with("record", RunSettings)}
+    for key in ("encoder", "init_from", "dataset"):
+        content[key] = content[key] and path_identity(content[key])
+    content["ood"] = [one | {"dataset": path_identity(one["dataset"])} for one in content["ood"]]
+    return content
+
+
+def digest_of(settings: Mapping[str, Any]) -> str:
+    """Return :attr:`RunConfig.digest` of resolved settings, written by any version."""
+    content = identity_of(settings)
+    content["plugins"] = [plugin_digest(path) for path in settings["plugins"]]
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def written_digest(folder: Path) -> str:
+    """Return the hash in the first line of the ``config.yaml`` of a run; "" if there is none."""
+    try:
+        with open(folder / "config.yaml", "rb", opener=regular) as file:
+            head, _, digest = file.readline(200).decode(errors="replace").rpartition(" ")
+    except OSError:
+        return ""
+    return digest.strip() if f"{head} " == _HEAD else ""
 
 
 def differences(name: str, own: Any, other: Any) -> list[str]:

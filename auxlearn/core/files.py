@@ -215,10 +215,16 @@ def read_record(
         return found
     except (FileNotFoundError, NotADirectoryError):
         raise
-    except OSError as fault:
-        raise error(f"{path} cannot be read ({fault.strerror}): {advice}") from None
-    except (ValueError, TypeError) as fault:
-        raise error(f"{path} is damaged ({first_fault(fault)}): {advice}") from None
+    except (OSError, ValueError, TypeError) as fault:
+        raise error(unusable(path, fault, advice)) from None
+
+
+def unusable(path: Path, fault: Exception, advice: str) -> str:
+    """Return why a file that was written earlier cannot be used, and what to do about it."""
+    if isinstance(fault, PermissionError):
+        return f"{path} cannot be read ({fault.strerror}): change its permissions"
+    reason = fault.strerror if isinstance(fault, OSError) else first_fault(fault)
+    return f"{path} is damaged ({reason}): {advice}"
 
 
 @cache
@@ -394,6 +400,8 @@ def verify_file(path: Path, expected: Description) -> None:
             raise Damaged(f"the checksum of {path.name} differs")
         if "tensors" in expected and tensors_of(path) != expected["tensors"]:
             raise Damaged(f"{path.name} has other tensors")
+    except PermissionError:
+        raise
     except OSError as error:
         raise Damaged(f"{path.name}: {error.strerror}") from None
     except (KeyError, TypeError):

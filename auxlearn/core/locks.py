@@ -15,6 +15,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from auxlearn.core.errors import RunError
+
 #: Seconds to wait for a lock before its holder is named: :func:`is_held` holds it for a moment.
 GRACE = 0.2
 REMIND_EVERY = 60.0  # seconds between two messages about a lock that is waited for
@@ -88,6 +90,14 @@ class Lock:
         except OSError:
             return False
         return (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)
+
+    def check(self) -> None:
+        """Raise an error if the folder was deleted, moved or replaced since it was locked."""
+        if not self.in_place:
+            raise RunError(
+                f"{self.path.parent} was deleted or moved by another process while this one was "
+                "running in it, so that nothing more is written: run the same command again"
+            )
 
     def release(self) -> None:
         """Release the lock and delete its file."""

@@ -36,9 +36,10 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.arguments import UserPath, checked
-from auxlearn.core.config import RunConfig, load_config, no_run, path_identity
+from auxlearn.core.config import RunConfig, digest_of, no_run, path_identity, written_digest
 from auxlearn.core.errors import ConfigError, RunError, RunInUse, UserError
 from auxlearn.core.files import (
+    MANIFEST,
     cannot_write,
     check_output,
     delete_parts,
@@ -48,7 +49,9 @@ from auxlearn.core.files import (
     write_text,
 )
 from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
+from auxlearn.core.validation import validate
 from auxlearn.core.version import __version__
+from auxlearn.core.yaml_files import read_yaml
 from auxlearn.results.environment import Environment, describe_environment
 from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import FILE, RunResults, recorded_file
@@ -56,6 +59,13 @@ from auxlearn.results.record import FILE, RunResults, recorded_file
 #: Name of the file with the traceback of an unforeseen error, so that one line is enough on the
 #: screen, and the attribute of an error that says where it is.
 FAULT, _LOG = "error.log", "_auxlearn_log"
+
+
+def _digest(settings: dict[str, Any]) -> str:
+    try:
+        return digest_of(settings)
+    except (KeyError, TypeError):  # some are missing, although all were written
+        return ""
 
 
 def default_output(config: RunConfig) -> Path:
@@ -85,6 +95,7 @@ class RunFolder:
         self.predictions_path = path / "predictions"
         self.data_path = path / "data"
         self.branches_path = path / "branches"
+        self.lock: Lock | None = None  # while it is held
 
     @property
     def finished(self) -> bool:
@@ -98,10 +109,19 @@ class RunFolder:
     def read_config(self) -> RunConfig:
         """Return the configuration of the run in this folder; see :meth:`with_own_data`."""
         self.check_readable()
-        config = load_config(file := self.path / "config.yaml")
-        if not config.model_fields_set:  # else the run would have the settings of none
+        file = self.path / "config.yaml"
+        settings = read_yaml(file, "configuration", ConfigError)
+        config: RunConfig = validate(RunConfig, settings, str(file))
+        if not settings:  # else the run would have the settings of none
             raise RunError(
                 f"{file} is damaged (it holds no setting): copy it again, or train again"
+            )
+        written = written_digest(self.path)
+        # The content of plug-in files, which is part of the hash, may be another one by now.
+        if not settings.get("plugins") and written != _digest(settings):
+            raise RunError(
+                f"{file} has been changed since it was written (its settings are not those of the "
+                f"hash in its first line): restore it, or delete {self.path} to train again"
             )
         return self.with_own_data(config)
 
@@ -147,7 +167,7 @@ class RunFolder:
         if the block fails before a step is recorded, it is left free for other settings.
         """
         self.check(config)
-        with locked_folder(self.path):
+        with locked_folder(self.path) as self.lock:
             existing = self.path / "config.yaml"
             added = [place for place in self._first_files(config) if not place.exists()]
             if self.finished:
@@ -160,6 +180,7 @@ class RunFolder:
             try:
                 yield
             except Exception:
+                self.check_lock()  # else this is the cause, and the folder another run's
                 if not self.begun:
                     for place in added:
                         if place.is_dir():
@@ -167,6 +188,11 @@ class RunFolder:
                         else:
                             place.unlink(missing_ok=True)
                 raise
+
+    def check_lock(self) -> None:
+        """Refuse to write into a folder that is no longer the one that was locked."""
+        if self.lock is not None:
+            self.lock.check()
 
     @property
     def begun(self) -> bool:
@@ -191,13 +217,16 @@ class RunFolder:
         if (self.path / "config.yaml").is_file():
             try:
                 differing = self.read_config().differs_from(config)
-                reason = f"it has {'; '.join(differing)}"
-            except ConfigError:
-                differing, reason = ["config.yaml"], "its config.yaml cannot be read"
+            except ConfigError as error:
+                raise RunError(
+                    f"{self.path} holds a run whose config.yaml cannot be read "
+                    f"({' '.join(str(error).split())}): choose another --output, or restore that "
+                    "file"
+                ) from None
             if differing:
                 raise RunError(
-                    f"{self.path} holds the run of another configuration ({reason}): "
-                    "choose another --output or delete the folder"
+                    f"{self.path} holds the run of another configuration (it has "
+                    f"{'; '.join(differing)}): choose another --output or delete the folder"
                 )
         elif self.path.is_dir() and any(
             # A run killed at its very start leaves its lock, temporary files or environment.json.
@@ -245,6 +274,7 @@ def load_run(path: UserPath) -> RunResults:
 
 def model_of(run: Path) -> Path:
     folder = RunFolder(finished_folder(run))
+    recorded_file(folder.path, f"model/{MANIFEST}")
     if not folder.model_path.is_dir() and not folder.read_config().keep_model:
         raise RunError(
             f"the run in {run} kept no model (keep_model is off): train it with --keep-model and "
@@ -254,7 +284,7 @@ def model_of(run: Path) -> Path:
 
 
 @contextmanager
-def locked_folder(path: Path) -> Iterator[None]:
+def locked_folder(path: Path) -> Iterator[Lock]:
     """Create a folder, lock it within the block, and delete what killed writes have left in it."""
     lock = Lock(path / ".lock")
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -272,7 +302,7 @@ def locked_folder(path: Path) -> Iterator[None]:
             raise RunInUse(f"another process has just moved {path}: try again")
         delete_parts(path)
         with logged_into(path):
-            yield
+            yield lock
     finally:
         lock.release()
         with suppress(OSError):  # the first one that is not empty

@@ -7,8 +7,8 @@ import re
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -108,8 +108,10 @@ class ForwardingReporter(Reporter):
     def message(self, text: str) -> None:
         self._reporter.message(text)
 
-    def progress(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        return self._reporter.progress(title, total)
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        with self._reporter.progress(title, total) as advance:
+            yield advance
 
     def log(self, entry: dict[str, Any]) -> None:
         self._each(RunReporter.log.__name__, entry)

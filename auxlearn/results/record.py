@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
+from auxlearn.core.config import written_digest
 from auxlearn.core.errors import RunError, shorten
 from auxlearn.core.files import (
+    MANIFEST,
+    Damaged,
     content_digest,
     expand,
     name_problem,
     read_json,
     read_record,
+    unusable,
     write_checked_json,
     write_json,
 )
@@ -362,7 +366,11 @@ class RunResults:
 
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
-        paths = [*(folder / name for name in LOGS), *sorted((folder / "predictions").glob("*"))]
+        paths = [
+            *(folder / name for name in LOGS),
+            *sorted((folder / "predictions").glob("*")),
+            *(folder / name / MANIFEST for name in ("model", "heads", "adapter")),
+        ]
         files = {
             path.relative_to(folder).as_posix(): content_digest(path)
             for path in paths
@@ -393,6 +401,12 @@ class RunResults:
         if problem := next(filter(None, map(name_problem, found.evaluations)), None):
             # They name files of predictions.
             raise RunError(f"{path} is damaged ({problem}): {advice}")
+        written = written_digest(folder)
+        if written not in ("", found.digest):
+            raise RunError(
+                f"{path} is of another run than config.yaml (hash {found.digest}, not {written}): "
+                f"{advice}"
+            )
         return replace(found, folder=folder)
 
     def warnings(self) -> list[str]:
@@ -446,11 +460,10 @@ def recorded_file(run: Path, name: str) -> Path:
     except (OSError, ValueError, KeyError, TypeError):  # not finished, or said by who reads it
         return path
     try:
-        reason = "" if content_digest(path) == digest else "its checksum differs"
-    except OSError as error:
-        reason = str(error.strerror)
-    if reason:
-        raise RunError(f"{path} is damaged ({reason}): delete the folder and run again")
+        if content_digest(path) != digest:
+            raise Damaged("its checksum differs")
+    except (OSError, Damaged) as error:
+        raise RunError(unusable(path, error, "delete the folder and run again")) from None
     return path
 
 

@@ -294,6 +294,7 @@ class _Training:
                 learned=self._learned,
             ),
         )
+        self.folder.check_lock()
         for name in ("predictions", "heads", "adapter"):
             _copy_folder(source.path / name, self.folder.path / name)
         for name in LOGS:

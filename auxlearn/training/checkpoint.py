@@ -21,17 +21,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from auxlearn.core.errors import RunError, first_fault
+from auxlearn.core.errors import RunError
 from auxlearn.core.files import (
     Damaged,
     Description,
     describe_bytes,
     read_checked_json,
     tensors_of,
+    unusable,
     verify_file,
     write_bytes,
     write_checked_json,
 )
+from auxlearn.core.locks import Lock
 from auxlearn.results.record import LOGS
 
 #: Why a phase of training ended: all of its epochs are done, or dev has stopped improving.
@@ -55,17 +57,26 @@ class TrainingState:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: the latest, and the weights of the best evaluation."""
+    """The checkpoints of one run: the latest, and the weights of the best evaluation.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The folder.
+        run: What settings and inputs of the run are known by; a checkpoint of another is refused.
+        lock: The lock of the run's folder, without which nothing is written.
+    """
+
+    def __init__(self, path: Path, run: str = "", lock: Lock | None = None) -> None:
         self.path = path
+        self._run, self._lock = run, lock
         self._pointer = path / "latest.json"
         self._best: Description | None = None
 
     def save(self, state: TrainingState, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write a checkpoint and delete the previous one."""
+        self._check_lock()
         folder = self._unused_folder(state.step)
         content = {
+            "run": self._run,
             "folder": folder.name,
             "groups": {
                 group: write_tensors(folder / f"{group}.safetensors", values)
@@ -96,6 +107,10 @@ class CheckpointFolder:
         files = {name: self.path.parent / name for name in LOGS}
         return {name: file.read_bytes() for name, file in files.items() if file.is_file()}
 
+    def _check_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.check()
+
     @property
     def any(self) -> bool:
         """Whether there is a checkpoint to resume from."""
@@ -113,6 +128,8 @@ class CheckpointFolder:
             return None
         try:
             content = read_checked_json(self._pointer, required=True)
+            if content["run"] != self._run:
+                raise Damaged("it is of another run, with other settings or inputs")
             folder = self.path / content["folder"]
             if folder.parent != self.path:
                 raise Damaged("latest.json names a folder elsewhere")
@@ -129,7 +146,7 @@ class CheckpointFolder:
                 group: load_file(folder / f"{group}.safetensors") for group in content["groups"]
             }
         except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-            raise self._damaged(first_fault(error)) from None
+            raise self._damaged(error) from None
         for name, log in logs.items():
             write_bytes(self.path.parent / name, log)
         return state, tensors
@@ -145,17 +162,16 @@ class CheckpointFolder:
             logs[name] = log
         return logs
 
-    def _damaged(self, reason: str) -> RunError:
-        return RunError(
-            f"the checkpoint in {self.path} is damaged ({reason}): delete that folder to start the "
-            "run again"
-        )
+    def _damaged(self, error: Exception) -> RunError:
+        advice = "delete that folder to start the run again"
+        return RunError(f"the checkpoint in {unusable(self.path, error, advice)}")
 
     def best_path(self, step: int) -> Path:
         return self.path / f"best-{step:08d}.safetensors"
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Write the weights of the best evaluation so far; :meth:`save` makes them the ones."""
+        self._check_lock()
         self._best = write_tensors(self.best_path(step), tensors)
 
     def load_best(self, step: int) -> dict[str, Tensor]:
@@ -164,7 +180,7 @@ class CheckpointFolder:
             verify_file(path, self._best or {})
             return load_file(path)
         except (OSError, Damaged, SafetensorError) as error:
-            raise self._damaged(first_fault(error)) from None
+            raise self._damaged(error) from None
 
     def delete(self) -> None:
         """Delete all checkpoints, once the run is finished."""

@@ -31,8 +31,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import DataError, RunError, UserError, first_fault
-from auxlearn.core.files import content_digest, expand, read_checked_json, write_checked_json
+from auxlearn.core.errors import DataError, RunError, UserError
+from auxlearn.core.files import (
+    content_digest,
+    expand,
+    read_checked_json,
+    unusable,
+    write_checked_json,
+)
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.core.settings import Columns, OODSource, ValidationSource
 from auxlearn.core.version import __version__
@@ -65,8 +71,7 @@ def load_inputs(folder: Path) -> RunInputs | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else first_fault(error)
-        raise RunError(f"{path} is damaged ({reason}): delete {folder} to train again") from None
+        raise RunError(unusable(path, error, f"delete {folder} to train again")) from None
 
 
 def _earlier(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -359,6 +359,7 @@ class TrainingLoop(Loop):
         return {"kind": kind, "step": step, "epoch": step / self.steps_per_epoch}
 
     def _write(self, entry: dict[str, Any]) -> None:
+        self.folder.check_lock()
         append_jsonl(self.folder.metrics_path, [entry])
         self.reporter.log(entry)
 

@@ -135,7 +135,10 @@ class PretrainFolder:
     def locked(self, inputs: RunInputs) -> Iterator[None]:
         """Lock the folder within the block; create it where it is missing."""
         self.check()
-        with locked_folder(self.path):
+        with locked_folder(self.path) as self._lock:
+            self.checkpoints = CheckpointFolder(
+                self.checkpoints.path, content_key(self._settings, inputs), self._lock
+            )
             record = self._read() or _Record({}, {})
             begun = self.checkpoints.any or record.results
             before = record.inputs if begun else {}
@@ -163,6 +166,7 @@ class PretrainFolder:
 
     def finish(self, encoder: SharedEncoder, results: PretrainResults) -> None:
         """Write the encoder and the results, and delete the checkpoints."""
+        self._lock.check()
         with filled_folder(self.path) as temporary:
             encoder.save_language_model(temporary)
             save_trained_on(temporary, [trained_on(self._settings["encoder"])])

@@ -10,8 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.core.files import expand, replaced_folder, write_manifest
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
@@ -113,16 +114,17 @@ def train(
             return load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
             save_folder(dataset, expand(config.dataset), config.columns)
-        checkpoints = CheckpointFolder(folder.checkpoint_path)
-        run.tracker = InputRecord(folder.path, inputs, resumes=checkpoints.any)
+        run.identity = content_key(config.digest, inputs)
+        run.tracker = InputRecord(folder.path, inputs, resumes=run.checkpoints.any)
         if line := changed_versions(Environment.load(folder.path)):
             reporter.message(line)
-        count = run.micro_batches = _micro_batches(config, checkpoints, processes, reporter)
+        count = run.micro_batches = _micro_batches(config, run.checkpoints, processes, reporter)
         processes.share({"config": config.model_dump(mode="json"), "micro_batches": count})
         loop = run.prepare()
         prepared = time.perf_counter()
         loop.run()
         trained = time.perf_counter()
+        folder.check_lock()
         evaluated = run.evaluate(loop)
         seconds = {
             "preparation": prepared - started,
@@ -130,9 +132,10 @@ def train(
             "evaluation": time.perf_counter() - trained,
         }
         results = run.results(loop, *evaluated, seconds)
+        folder.check_lock()
         run.export(results)
         results.save(folder.path)
-        checkpoints.delete()
+        run.checkpoints.delete()
         reporter.log_scores(results)
     return replace(results, folder=folder.path)
 
@@ -185,7 +188,13 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
     for line in verify_finished(folder.path, config):
         reporter.message(line)
     reporter.message(f"{folder.path} is finished; these are its results")
-    return RunResults.load(folder.path)
+    results = RunResults.load(folder.path)
+    if results.digest != config.digest:
+        raise RunError(
+            f"{folder.path} holds the results of other settings (hash {results.digest}, not "
+            f"{config.digest}): choose another --output, or delete {folder.path} to train again"
+        )
+    return results
 
 
 @dataclass(kw_only=True)
@@ -196,6 +205,11 @@ class _Run(Materials):
     folder: RunFolder
     processes: Processes
     micro_batches: int = 1  # of a step
+    identity: str = ""  # what its checkpoints belong to
+
+    @cached_property
+    def checkpoints(self) -> CheckpointFolder:
+        return CheckpointFolder(self.folder.checkpoint_path, self.identity, self.folder.lock)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -262,7 +276,7 @@ class _Run(Materials):
         )
         surrogate = None if validation is None else self._surrogate
         return TrainingLoop(
-            *(self.encoder, CheckpointFolder(self.folder.checkpoint_path), steps),
+            *(self.encoder, self.checkpoints, steps),
             *(self.reporter, self.processes),
             config=config,
             folder=self.folder,
@@ -356,7 +370,7 @@ class _Run(Materials):
 
     def _warn_of_language_model(self, train_texts: TokenizedTexts) -> None:
         """Report a useless language-model head if it is used; once, not when a run is resumed."""
-        resumes = CheckpointFolder(self.folder.checkpoint_path).any
+        resumes = self.checkpoints.any
         if not self.encoder.language_model_used or resumes or not self.processes.leads:
             return
         dev = self.tokenize(self.data.dataset.splits["dev"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -54,7 +55,7 @@ def write_run(folder: Path, encoder: Path, **settings: object) -> Path:
     config = RunConfig(encoder=str(encoder), max_length=MAX_LENGTH, **settings).resolved()
     write_text(folder / "config.yaml", config.to_yaml())
     load_encoder(str(encoder), examples.LABELS, seed=1).save(folder / "model", MAX_LENGTH)
-    examples.results().save(folder)
+    replace(examples.results(), digest=config.digest).save(folder)
     return folder
 
 

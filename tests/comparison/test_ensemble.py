@@ -115,10 +115,7 @@ def test_another_data_set_is_read_as_evaluate_reads_it(runs, tmp_path):
     with pytest.raises(UserError, match=r"'data' has the labels .*no counterpart for MAYBE"):
         auxlearn.ensemble(*members, dataset=rows)
     for run in members:
-        config = (run / "config.yaml").read_text()
-        (run / "config.yaml").write_text(
-            config.replace("unknown_labels: error", "unknown_labels: count")
-        )
+        helpers.change_settings(run, unknown_labels="count")
     found = auxlearn.ensemble(*members, dataset=rows)
     assert found.label_names == ("no", "yes", "MAYBE")
     assert list(found.runs.values()) == [

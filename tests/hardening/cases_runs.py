@@ -171,7 +171,7 @@ OTHERWISE: dict[tuple[str, str], tuple[Callable[[Path], object], str]] = {
         "environment.json is missing: delete run to train again",
     ),
     ("config.yaml", "is missing"): (Path.unlink, "is not empty and is not a run folder"),
-    ("config.yaml", "is no YAML"): (put("{"), "its config.yaml cannot be read"),
+    ("config.yaml", "is no YAML"): (put("{"), "whose config.yaml cannot be read"),
 }
 CASES += [
     case

@@ -157,7 +157,7 @@ def test_the_run_itself_and_another_encoder_are_refused(folder, one_layer, tmp_p
     copy = shutil.copytree(folder / "first", tmp_path / "first")
     (copy / "results.json").unlink()
     config = copy / "config.yaml"
-    config.write_text(config.read_text().replace("init_from: null", f"init_from: {copy}"))
+    helpers.change_settings(copy, init_from=str(copy))
     assert "is the run itself" in error("train", "--config", config, "--output", copy)
     with pytest.raises(ConfigError, match=r"trained the encoder .*, not 'bert': leave encoder out"):
         RunConfig(init_from=str(folder / "first"), encoder="bert").resolved()
