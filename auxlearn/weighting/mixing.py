@@ -196,7 +196,13 @@ class GramWeighting(KeptWeights):
     Gradients are combined over the parameters that the objectives share, those of the encoder; a
     head belongs to one objective and takes the gradient of that unweighted. A subclass defines
     :meth:`weigh`. With a single objective that is not called: its gradient has weight 1.
+
+    Attributes:
+        weighs_zeros: Whether objectives whose gradient is zero, such as that of a batch without a
+            masked token, are weighed as well. If not, their weight is 0.
     """
+
+    weighs_zeros: ClassVar[bool] = True
 
     @abstractmethod
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
@@ -215,8 +221,11 @@ class GramWeighting(KeptWeights):
         """Make one optimizer step with the weighted sum of the gradients."""
         gradients = step.gradients()
         gram = shared_gram(step, gradients)
-        norms = gram.diagonal().sqrt().tolist()
-        self._metrics = Quantity.NORM.row(step.names, norms)
-        if len(gradients) > 1:
-            self._weights = self.weigh(gram, step)
+        norms = gram.diagonal().sqrt()
+        self._metrics = Quantity.NORM.row(step.names, norms.tolist())
+        here = (norms != 0) | self.weighs_zeros  # norms that are no numbers are weighed
+        if len(gradients) > 1 and here.any():
+            self._weights = here.double()
+            if here.sum() > 1:
+                self._weights[here] = self.weigh(gram[here][:, here], step)
         apply_gradient(step, combine(gradients, self._weights, step.placements))

@@ -70,5 +70,7 @@ class NashMTL(GramWeighting):
       by the fraction :data:`RIDGE` of it.
     """
 
+    weighs_zeros = False
+
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         return nash_weights(gram)

@@ -69,6 +69,8 @@ class UPGrad(GramWeighting):
     https://arxiv.org/abs/2406.16232.
     """
 
+    weighs_zeros = False
+
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         units = torch.eye(len(gram), dtype=gram.dtype)
         return torch.stack([dual_cone_weights(gram, unit) for unit in units]).mean(0)
@@ -82,6 +84,8 @@ class DualProj(GramWeighting):
     Memory for Continual Learning", https://arxiv.org/abs/1706.08840, equation 11.
     """
 
+    weighs_zeros = False
+
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         return dual_cone_weights(gram, torch.full_like(gram.diagonal(), 1 / len(gram)))
 
@@ -94,6 +98,8 @@ class MGDA(GramWeighting):
     https://doi.org/10.1016/j.crma.2012.03.014; Sener and Koltun 2018, "Multi-Task Learning
     as Multi-Objective Optimization", https://arxiv.org/abs/1810.04650.
     """
+
+    weighs_zeros = False
 
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
         return least_norm_weights(gram)

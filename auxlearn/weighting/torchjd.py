@@ -109,7 +109,11 @@ class Scalarization(KeptWeights):
 
 
 def register(
-    base: type[Weighting], name: str, scaled: bool = True, **options: Any
+    base: type[Weighting],
+    name: str,
+    scaled: bool = True,
+    weighs_zeros: bool = False,
+    **options: Any,
 ) -> Callable[[Make], Any]:
     """Register what makes a module of the library as a rule, with its docstring and options."""
 
@@ -122,6 +126,7 @@ def register(
             "__module__": __name__,
             "make": staticmethod(make),
             "scaled": scaled,
+            "weighs_zeros": weighs_zeros,  # those that keep something of each objective
             "Options": made,
         }
         return register_weighting(name)(type(title, (base,), body))
@@ -158,6 +163,7 @@ def PCGrad(jd: Any, options: Any, count: int) -> nn.Module:
 
 @aggregation(
     "gradvac",
+    weighs_zeros=True,
     beta=Field(0.5, ge=0, le=1, description="How fast the target cosines follow the current ones."),
 )
 def GradVac(jd: Any, options: Any, count: int) -> nn.Module:
@@ -246,6 +252,7 @@ def FairGrad(jd: Any, options: Any, count: int) -> nn.Module:
         0.999, ge=0, lt=1, description="Decay of the moving averages of squared gradient norms."
     ),
     scaled=False,
+    weighs_zeros=True,
 )
 def PCD(jd: Any, options: Any, count: int) -> nn.Module:
     r"""Follow the primary gradient, under constraints on auxiliary progress (PCD).

@@ -13,6 +13,7 @@ from torchjd.linalg import QuadprogProjector
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import WEIGHTINGS
+from auxlearn.weighting.mixing import GramWeighting
 from auxlearn.weighting.nash import nash_weights
 from auxlearn.weighting.projection import dual_cone_weights, least_norm_weights
 from auxlearn.weighting.torchjd import Aggregation, Scalarization
@@ -318,6 +319,19 @@ def test_the_weights_do_not_depend_on_the_solver():
         for name, rule in rules.items():
             expected = rule(projector=projector)(rows @ rows.T)
             torch.testing.assert_close(weigh(name, rows @ rows.T), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", sorted(registered(GramWeighting)))
+def test_an_objective_without_a_gradient_changes_nothing(name):
+    """The step is the one without it, also where one objective alone has a gradient."""
+    first, second, _ = random_gradients(1, seed=3)[0]
+    nothing = [[0.0, 0.0], None, None, None]
+    for others in ([first, second], [first]):
+        alone, beside = FakeStep([others]), FakeStep([[*others, nothing]])
+        for step in (alone, beside):
+            run(make(name, step.names), step)
+        one, other = (np.array(step.combined[0][:2]) for step in (alone, beside))
+        np.testing.assert_allclose(other, one, rtol=1e-6)
 
 
 def test_gradients_of_zero_and_nan():
