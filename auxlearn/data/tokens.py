@@ -7,6 +7,7 @@ both ends (see :data:`HEAD_SHARE`), and "windows" all of it, in rows that overla
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,7 +26,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.kinds.choose import require
 
 HEAD = Windowing()  # texts are cut at their end
-FORMAT = 1  # part of every cache key; raise it when the meaning of the arrays changes
+FORMAT = 2  # part of every cache key; raise it when the meaning of the arrays changes
 
 #: Texts tokenised at once. A tokenizer returns over a hundred bytes per token, of which about a
 #: dozen are kept.
@@ -40,6 +41,11 @@ HEAD_SHARE = 128 / 510
 
 SHOW_PROGRESS = 10_000  # texts from which on progress is shown
 
+#: Chinese and Japanese with their punctuation, Thai, Lao, Tibetan, Burmese, Khmer: what is written
+#: without spaces.
+UNSPACED = "\u0e00-\u109f\u1780-\u17ff\u3000-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+UNSPACED += "\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff9f\U00020000-\U0003ffff"
+
 
 @dataclass(frozen=True)
 class TokenizedTexts:
@@ -48,8 +54,9 @@ class TokenizedTexts:
     Attributes:
         input_ids: Token ids of all texts, ``(tokens,)``, int32.
         words: Index of each token's word within its text, ``(tokens,)``, int32; -1 for special
-            tokens. Words are those of the tokenizer (``word_ids()``); the second text of a pair
-            continues the count of the first.
+            tokens. Words are those of the tokenizer (``word_ids()``), divided where they hold
+            spaces or a script without spaces: there each token is a word. The second text of a
+            pair continues the count of the first.
         maskable: Tokens that an objective may mask, ``(tokens,)``, bool.
         offsets: Text ``i`` has the tokens ``[offsets[i], offsets[i + 1])``, ``(texts + 1,)``,
             int64.
@@ -240,6 +247,9 @@ class Tokenization:
         lengths: list[int] = []
         rows = [0] * len(texts)
         has_types = "token_type_ids" in self.tokenizer.model_input_names
+        letters = self.tokenizer.backend_tokenizer.encode("a b", add_special_tokens=False).word_ids
+        spaces = "" if len({*letters}) > 1 else r"\s"  # some tokenizers do not divide at spaces
+        breaks = re.compile(f"[{spaces}{UNSPACED}]")
         for text, encoding, kept in self.encodings(texts, pairs):
             rows[text] += 1
             ids, word_ids, sequences = encoding.ids, encoding.word_ids, encoding.sequence_ids
@@ -248,6 +258,9 @@ class Tokenization:
             if has_types:
                 type_ids = encoding.type_ids
                 types += (type_ids[place] for place in kept)
+            sources = (texts[text], "" if pairs is None else pairs[text])
+            if any(map(breaks.search, sources)):
+                word_ids = _divided(encoding, sources, breaks)
             last_of_first = max(
                 (w for w, s in zip(word_ids, sequences, strict=True) if s == 0), default=-1
             )
@@ -381,6 +394,23 @@ def _head_and_tail(encoding: Any, max_length: int) -> Sequence[int]:
     head = max(1, round(room * HEAD_SHARE))
     left_out = set(text[head : len(text) - (room - head)])
     return [place for place in range(len(sequences)) if place not in left_out]
+
+
+def _divided(encoding: Any, texts: Sequence[str], breaks: re.Pattern[str]) -> list[int | None]:
+    """Return the words of the tokens of an encoding, also divided where a token begins beside a
+    character of ``breaks``; byte tokens of one character stay together.
+    """
+    numbers: list[int | None] = []
+    last, reached, added, before = None, 0, 0, None
+    tokens = zip(encoding.word_ids, encoding.sequence_ids, encoding.offsets, strict=True)
+    for word, sequence, (start, end) in tokens:
+        if sequence != before:
+            last, reached, added, before = None, 0, 0, sequence
+        if word is not None and word == last and 0 < reached <= start:
+            added += breaks.search(texts[sequence], start - 1, start + 1) is not None
+        last, reached = word, end
+        numbers.append(None if word is None else word + added)
+    return numbers
 
 
 def vocabulary_ids(tokenizer: Any) -> list[int]:

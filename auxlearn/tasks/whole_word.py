@@ -16,7 +16,7 @@ class WholeWord(RandomMLM):
 
     Devlin et al. 2019, the later release of `BERT <https://github.com/google-research/bert>`_:
     every word of a text is masked with ``probability``, with all of its tokens. Words are those of
-    the tokenizer.
+    the tokenizer; in scripts without spaces each token is one.
 
     It departs from the release in this point: each word is chosen independently; there, words are
     taken in random order until 15% of the tokens are masked.

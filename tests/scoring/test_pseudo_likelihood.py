@@ -1,5 +1,6 @@
 """Pseudo-likelihoods, against minicons and against inputs masked by hand."""
 
+import re
 import weakref
 from itertools import pairwise
 from unittest.mock import Mock
@@ -10,6 +11,7 @@ import transformers
 from minicons.scorer import MaskedLMScorer
 
 from auxlearn.core.errors import EncoderError
+from auxlearn.data.tokens import UNSPACED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.scoring.forward import TargetPass
@@ -36,9 +38,12 @@ def minicons_scores(folder, texts):
 def test_scores_equal_those_of_minicons(family, trained_folder):
     folder = trained_folder(family)
     encoder = load_encoder(str(folder), LABELS)
-    texts = tokenized(encoder, HARD_TEXTS)
+    given = list(HARD_TEXTS)
+    if family == "roberta":  # minicons takes 日本 for one word there, unlike BERT's tokenizer
+        given = [text for text in given if not re.search(f"[{UNSPACED}]", text)]
+    texts = tokenized(encoder, given)
     ours = pseudo_log_likelihood(encoder, texts)
-    theirs, unknown = minicons_scores(folder, HARD_TEXTS)
+    theirs, unknown = minicons_scores(folder, given)
     compared, unknown_words = 0, 0
     for row, (ids, logprobs) in enumerate(theirs):
         inside = slice(int(texts.offsets[row]) + 1, int(texts.offsets[row + 1]) - 1)
