@@ -46,7 +46,8 @@ def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
     def cut(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
         return output.masked_fill(span.unsqueeze(-1), 0)
 
-    with encoder.body.embeddings.register_forward_hook(cut):
+    embeddings = getattr(encoder.body, "embeddings", encoder.body.get_input_embeddings())
+    with embeddings.register_forward_hook(cut):
         yield
 
 

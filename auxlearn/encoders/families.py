@@ -87,8 +87,7 @@ class Family:
     own_attention: bool = False
     #: Maps the body to a pair for each layer: the module that outputs attention weights second, and
     #: the last linear map of the feed-forward block. None for BART, whose decoder reads each text a
-    #: second time, shifted by a token, and others without. Those that have it have a module
-    #: ``embeddings``.
+    #: second time, shifted by a token, and for layers that share their parameters.
     cut_points: Callable[[Any], list[tuple[nn.Module, nn.Module]]] | None = None
     #: Maps the body to its modules, if it can be scored layer by layer.
     stack: Callable[[Any], Stack] | None = None
@@ -164,6 +163,11 @@ def last_states(hidden: Tensor, batch: Any) -> Tensor:
 
 def _bert_cuts(body: Any) -> list[tuple[nn.Module, nn.Module]]:
     return [(layer.attention.self, layer.output.dense) for layer in body.encoder.layer]
+
+
+def _gated_cuts(body: Any) -> list[tuple[nn.Module, nn.Module]]:
+    """Return the modules of EuroBERT or NomicBERT, whose feed-forward blocks have a gate."""
+    return [(layer.self_attn, layer.mlp.down_proj) for layer in body.layers]
 
 
 def _bert_stack(body: Any) -> Stack:
@@ -270,6 +274,10 @@ FAMILIES = {
         _head_on_sequence,
         ("lm_head.",),
         counts_from_padding=True,
+        own_attention=True,
+        cut_points=lambda body: [
+            (layer.attention.attn, layer.output.dense) for layer in body.encoder.layer
+        ],
     ),
     "eurobert": Family(
         lambda model, hidden: model.lm_head(hidden),
@@ -277,6 +285,7 @@ FAMILIES = {
         ("lm_head.",),
         accepts_4d_masks=True,
         tag_logits=lambda model, hidden: model.classifier(hidden),
+        cut_points=_gated_cuts,
     ),
     "nomic_bert": Family(
         lambda model, hidden: model.cls(hidden),
@@ -284,7 +293,7 @@ FAMILIES = {
         ("cls.",),
         pooler_prefixes=("pooler.",),
         accepts_4d_masks=True,
-        cut_points=lambda body: [(layer.self_attn, layer.mlp.down_proj) for layer in body.layers],
+        cut_points=_gated_cuts,
     ),
     "bart": Family(
         _bart_tokens,
