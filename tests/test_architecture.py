@@ -137,7 +137,7 @@ ALONE = {
 BUDGETS = {
     "core": 3410,
     "kinds": 2570,
-    "data": 4355,
+    "data": 4775,
     "encoders": 2160,
     "scoring": 745,
     "objectives": 1035,

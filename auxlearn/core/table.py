@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+
+from auxlearn.core.errors import DataError, shorten
+
+#: Bytes of a data file.
+LARGEST_FILE = 4 * 1024**3
+
+MOST_COLUMNS = 2_000  # columns of a table
 
 
 @dataclass(frozen=True)
@@ -17,6 +26,9 @@ class Table:
     #: Location of each row for messages, where it is neither a line nor its number.
     places: list[str] | None = None
     notes: tuple[str, ...] = ()  # what was changed on reading, a sentence each
+    #: Names of the classes, in order, of columns whose source says them; ``None`` if the table does
+    #: not come from ``datasets``, which marks a hidden label as -1 and a missing value as null.
+    class_names: dict[str, tuple[str, ...]] | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -28,3 +40,31 @@ class Table:
         if self.lines is None:
             return f"{self.where}, row {row + 1}"
         return f"{self.where}:{self.lines[row]}"
+
+    def select(self, rows: Sequence[int]) -> Table:
+        """Return a table of some rows, whose places stay what they are."""
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return replace(self, columns=columns, lines=None, places=[self.place(row) for row in rows])
+
+
+def joined(where: str, tables: Sequence[Table]) -> Table:
+    """Return the rows of several tables, with the columns that all of them have."""
+    columns = {
+        name: [value for table in tables for value in table.columns[name]]
+        for name in tables[0].columns
+        if all(name in table.columns for table in tables)
+    }
+    places = [table.place(row) for table in tables for row in range(len(table))]
+    return replace(tables[0], where=where, columns=columns, lines=None, places=places)
+
+
+def check_columns(where: str | Path, names: Sequence[str]) -> None:
+    """Check that there are not too many columns, and that each has a name of its own."""
+    if len(names) > MOST_COLUMNS:
+        raise DataError(
+            f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read: "
+            "remove those that are not needed"
+        )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"{where}: two columns are called '{shorten(twice)}': rename one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,44 @@ def split_name(stem: str) -> str:
     if lower in ("validation", "valid", "val"):
         return "dev"
     return lower if lower in CORE_SPLITS else stem
+
+
+#: Names of a split that has none of its usual names, as ``datasets`` and GLUE have them.
+_FURTHER_NAMES = {
+    "training": "train",
+    "development": "dev",
+    "validation_matched": "dev",
+    "dev_matched": "dev",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+    "test_matched": "test",
+}
+
+
+def split_names(names: Iterable[str]) -> dict[str, str]:
+    """Return the split that each file or hub split of a data set holds. Of two by other names of
+    one split, the second keeps its own.
+
+    >>> split_names(["train", "validation", "dev", "eval"])
+    {'train': 'train', 'validation': 'validation', 'dev': 'dev', 'eval': 'test'}
+    """
+    names = list(names)
+    splits: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: name not in CORE_SPLITS):
+        split = split_name(name)
+        splits[name] = name if split in splits.values() and name.lower() != split else split
+    for name in splits:
+        further = _FURTHER_NAMES.get(name.lower())
+        if further and further not in splits.values():
+            splits[name] = further
+    return {name: splits[name] for name in names}
+
+
+def find_split(name: str, splits: Collection[str]) -> str:
+    """Return the name under which a data set has the split that is asked for."""
+    usual = name if name in splits else split_name(name)
+    return usual if usual in splits else _FURTHER_NAMES.get(name.lower(), usual)
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,6 +154,7 @@ class TextDataset:
     ood: dict[str, Split] = field(default_factory=dict)
     metric: str = "accuracy"  # the one that is usually reported for it
     notes: tuple[str, ...] = ()  # sentences for the user, such as what was changed on reading
+    class_names: tuple[str, ...] = ()  # the names of all classes in order, if the source says them
     #: Labels by split as they were in memory, if they were renamed: what a saved copy holds, so
     #: that the same settings read it.
     found_labels: dict[str, tuple[str, ...]] = field(default_factory=dict, compare=False)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import DataError, describe, is_blank, shorten, some_of, suggestion
 from auxlearn.core.files import user_path
-from auxlearn.core.settings import Columns
+from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
@@ -29,6 +30,9 @@ from auxlearn.kinds.labels import check_renamed, sort_labels
 LACKED = "has labels that train lacks"
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
+
+
+_BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)  # as PAWS-QQP is, made with Python 3
 
 
 def check_distinct(columns: Columns) -> None:
@@ -64,6 +68,7 @@ class RawExamples:
     kind: Kind = CLASSIFICATION
     form: str | None = None  # how the labels are written
     notes: tuple[str, ...] = ()  # what was changed on reading
+    class_names: tuple[str, ...] = ()  # all names of classes in order, if the source says them
 
 
 def parse_examples(
@@ -74,12 +79,7 @@ def parse_examples(
         raise DataError(f"{table.where} has no rows")
     check_distinct(columns)
     kind = kind_of(with_kind_of(table, columns).kind)
-    columns = columns.model_copy(
-        update={
-            "text_column": find_text(table.columns, columns, kind.text_columns),
-            "label_column": named(table.columns, columns.label, kind.label_columns),
-        }
-    )
+    columns = _found_columns(table, columns, kind)
     if columns.renamed:
         require(kind, "labels (label maps)")
     if columns.unknown_labels == "count":
@@ -89,12 +89,18 @@ def parse_examples(
         name = getattr(columns, role)
         if is_needed and name not in table.columns:
             raise DataError(_no_column(table, name, role))
+    table = _without_incomplete_rows(table, columns, kind)
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
+    class_names = [label_text(name) for name in (table.class_names or {}).get(columns.label, ())]
+    if class_names:  # one of which may well be "None"
+        columns = columns.model_copy(update={"keep_null_labels": True})
     if has_pairs:
         require(kind, "pairs of texts")
     used = {columns.text, columns.text_pair, columns.label}
     texts = text_values(kind.texts(table, columns.text), columns.text)
+    if kind.per_token:
+        _check_words(table, texts)
     found = kind.read(table, columns.label, columns, form) if has_labels else None
     labels = None if found is None else found.labels
     if labels is not None:
@@ -113,17 +119,68 @@ def parse_examples(
         kind=kind,
         form=None if found is None else found.form,
         notes=(*table.notes, *(() if found is None else found.notes)),
+        class_names=tuple(dict.fromkeys(columns.renamed.get(one, one) for one in class_names)),
     )
+
+
+def _found_columns(table: Table, columns: Columns, kind: Kind) -> Columns:
+    """Return columns with the names that text and label have in a table."""
+    return columns.model_copy(
+        update={
+            "text_column": find_text(table.columns, columns, kind.text_columns),
+            "label_column": named(table.columns, columns.label, kind.label_columns),
+        }
+    )
+
+
+def _without_incomplete_rows(table: Table, columns: Columns, kind: Kind) -> Table:
+    """Remove rows without text or label of a table of ``datasets``, whose owner left them so and
+    marked them as missing; note how many.
+    """
+    if table.class_names is None:
+        return table
+    labels = table.columns.get(columns.label, [])
+    texts = (table.columns.get(name, []) for name in (columns.text, columns.text_pair))
+    empty = {row for column in texts for row, value in enumerate(column) if _is_empty(value)}
+    missing: list[Any] = [None, ""]
+    if kind is CLASSIFICATION and not columns.keep_null_labels:
+        missing += ["-", -100]  # SNLI where no label has a majority; a class that torch ignores
+    hidden = {row for row, label in enumerate(labels) if label in missing} - empty
+    without = {"with an empty text": empty, "without a label": hidden}
+    notes = [f"{len(rows)} examples {how} were left out" for how, rows in without.items() if rows]
+    if notes:
+        left_out = empty | hidden
+        table = table.select([row for row in range(len(table)) if row not in left_out])
+    if len(table) == 0:
+        raise DataError(f"{table.where} has no labelled examples: its labels or texts are hidden")
+    return replace(table, notes=(*table.notes, *notes))
+
+
+def _hidden_labels(table: Table, columns: Columns, train: Table) -> str:
+    """Return why a split has no labels, as the test splits of GLUE; "" if it has some."""
+    kind = kind_of(columns.kind)
+    name = _found_columns(table, columns, kind).label
+    if name not in table.columns:
+        return f"it has no label column '{name}'"
+    labels, known = (
+        {str(label) for label in one.columns.get(_found_columns(one, columns, kind).label, [])}
+        for one in (table, train)
+    )
+    hidden = {"-1", "-1.0"} - known
+    return "its labels are hidden" if labels <= {"None", "", *hidden} else ""
 
 
 def parse_splits(
     tables: Iterable[tuple[str, Table]], columns: Columns
 ) -> tuple[dict[str, RawExamples], list[str]]:
-    """Check the examples of each split, and leave further ones without texts out."""
+    """Check the examples of each split, train first; leave splits of hidden labels, and further
+    ones without texts, out.
+    """
     raw_splits: dict[str, RawExamples] = {}
     notes = []
     form = None
     changed: dict[str, list[str]] = {}  # splits by what was changed on reading
+    train: Table | None = None
     for name, table in tables:
         given = columns
         found = with_kind_of(table, columns)  # that of train, which comes first
@@ -137,6 +194,12 @@ def parse_splits(
             place = shorten(Path(table.where).name)
             notes.append(f"{place} was left out: it has no column '{columns.text}'")
             continue
+        # A file beside the splits may well hold texts to predict, of which the user is to know.
+        may_lack = name == "test" or table.class_names is not None
+        if train and may_lack and (reason := _hidden_labels(table, columns, train)):
+            notes.append(f"{table.where}: left out, as {reason}")
+            continue
+        train = table if name == "train" else train
         raw = parse_examples(table, given, labelled=name in CORE_SPLITS, form=form)
         form = raw.form if form is None else form
         raw_splits[name] = raw
@@ -178,6 +241,11 @@ def to_split(
 
 
 def own_names(examples: RawExamples) -> tuple[str, ...]:
+    """Return the names of the classes: those that the source says, or those that occur."""
+    return examples.class_names or present_names(examples)
+
+
+def present_names(examples: RawExamples) -> tuple[str, ...]:
     names = {name for label in examples.labels or () for name in examples.kind.names(label)}
     return examples.kind.label_names(sort_labels(names))
 
@@ -197,7 +265,8 @@ def assemble(
     train; a further split with other ones keeps its own.
     """
     train = raw_splits["train"]
-    kind, present = train.kind, own_names(train)
+    kind, present = train.kind, present_names(train)
+    label_names = label_names or train.class_names or None
     if not columns.may_lack_labels:
         found = (
             name
@@ -225,7 +294,8 @@ def assemble(
             )
         own = own_names(examples)
         lacked = sort_labels(_unknown(examples, names))
-        if name != "train" and columns.unknown_labels == "count" and lacked != own:
+        counts = columns.unknown_labels == "count" and lacked != present_names(examples)
+        if name != "train" and counts:
             splits[name] = to_split(examples, name, (*names, *lacked))
             if lacked:
                 count = sum(label in lacked for label in examples.labels or ())
@@ -241,8 +311,23 @@ def assemble(
     return splits, notes
 
 
+def _check_words(table: Table, texts: list[str]) -> None:
+    """Refuse treebanks whose words may not be handed on: each is ``_`` there."""
+    for row, text in enumerate(texts):
+        if set(text) == {"_", " "}:
+            raise DataError(
+                f"{table.place(row)}: every word is '_', as in treebanks that are shipped without "
+                "their texts: put the words in as the treebank's README says"
+            )
+
+
 def text_values(table: Table, column: str) -> list[str]:
     values = table.columns[column]
+    if all(isinstance(value, str) and _BYTES.fullmatch(value) for value in values):
+        raise DataError(
+            f"{table.place(0)}: column '{shorten(column)}' holds bytes as Python writes them "
+            f"({shorten(values[0], 30)}), not texts: decode them (PAWS-QQP: `auxlearn data get`)"
+        )
     for row, value in enumerate(values):
         if isinstance(value, str) and not is_encodable(value):
             raise DataError(f"{table.place(row)}: {HALF_A_PAIR}")
@@ -267,7 +352,7 @@ def text_values(table: Table, column: str) -> list[str]:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and is_blank(value))
+    return value is None or (is_blank(value) if isinstance(value, str) else value == [])
 
 
 def _no_column(table: Table, name: str, role: str) -> str:

@@ -2,45 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
-from auxlearn.core.files import name_problem
+from auxlearn.core.files import name_problem, read_file, read_json
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
+from auxlearn.core.table import LARGEST_FILE, Table
+from auxlearn.data.dataset import (
+    CORE_SPLITS,
+    Split,
+    TextDataset,
+    find_split,
+    split_name,
+    split_names,
+)
 from auxlearn.data.examples import RawExamples, assemble, parse_examples, parse_splits, to_split
-from auxlearn.data.tables import READ_FORMATS, read_table
+from auxlearn.data.tables import (
+    READ_FORMATS,
+    check_format,
+    decoded,
+    read_table,
+    read_tables,
+)
+
+#: File of the names of the classes in order, where the copy of a data set in memory has any.
+LABEL_NAMES = "label_names.json"
+
+#: Folders beside those of the classes, of texts without one.
+_UNLABELLED = ("unsup", "unlabeled", "unlabelled")
+
+_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 
 
-def read_folder(folder: Path, columns: Columns = USUAL) -> TextDataset:
+def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = None) -> TextDataset:
+    """Read a folder; ``config`` is a configuration of a copy of a repository of the hub."""
+    if is_repository(folder):
+        from auxlearn.data.hub import load_repository
+
+        return load_repository(folder, config, columns)
     files = data_files(folder)
+    for path in () if files else _entries(folder):
+        check_format(path)
     if "train" not in files:
         raise DataError(
             f"{folder} has no train file (train.jsonl, .csv, .tsv or .parquet): "
             f"{_contents(folder, files)}"
         )
     raw_splits, notes = parse_splits(
-        ((name, read_table(files[name])) for name in in_reading_order(files)), columns
+        ((name, read_split(files[name])) for name in in_reading_order(files)), columns
     )
-    splits, more_notes = assemble(
-        {name: _with_meta_file(examples, files[name]) for name, examples in raw_splits.items()},
-        columns,
-    )
+    for name, examples in raw_splits.items():
+        raw_splits[name] = _with_meta_file(examples, files[name])
+    names = None
+    if (folder / LABEL_NAMES).is_file():
+        names = tuple(map(str, read_json(folder / LABEL_NAMES)))
+    splits, more_notes = assemble(raw_splits, columns, names)
     return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
 
 
 def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = USUAL) -> Split:
     """Read one labelled split of a folder; the folder need not have a train file."""
+    if is_repository(folder):
+        found = read_folder(folder, columns)
+        return found.split(find_split(split, found.everything))
     files = data_files(folder)
-    name = split_name(split)
+    name = find_split(split, files)
     if name not in files:
         hint = f"; {did_you_mean(name, files)}" if files else ""
         raise DataError(
             f"{folder} has no split '{shorten(split)}': {_contents(folder, files)}{hint}"
         )
-    examples = parse_examples(read_table(files[name]), columns)
+    examples = parse_examples(read_split(files[name]), columns)
     return to_split(_with_meta_file(examples, files[name]), name)
 
 
@@ -49,9 +86,42 @@ def is_single_table(path: Path) -> bool:
     return path.suffix.lower() in READ_FORMATS and path.is_file()
 
 
-def data_files(folder: Path) -> dict[str, Path]:
+def is_repository(folder: Path) -> bool:
+    """Return whether a folder is one that ``save_to_disk`` of ``datasets`` writes, or a copy of a
+    repository of the hub whose README says which files its splits are.
+    """
+    if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return True
+    try:
+        with (folder / "README.md").open(encoding="utf-8", errors="replace") as file:
+            head = file.read(2**20).partition("\n---")[0]
+    except OSError:
+        return False
+    return head.startswith("---") and "\nconfigs:" in head
+
+
+def read_split(paths: Sequence[Path]) -> Table:
+    """Read a split that :func:`data_files` has found."""
+    if not paths[0].is_dir():
+        return read_tables(paths)
+    files = [
+        path for path in sorted(paths[0].glob("*/*")) if path.is_file() and path.name[0] != "."
+    ]
+    for path in files:
+        _check_inside(path, paths[0])
+    columns: dict[str, list[Any]] = {
+        "text": [decoded(read_file(path, LARGEST_FILE, DataError), str(path)) for path in files],
+        "label": [None if (name := path.parent.name) in _UNLABELLED else name for path in files],
+    }
+    places = [str(path) for path in files]
+    return Table(str(paths[0]), columns, places=places, class_names={})
+
+
+def data_files(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each split, or the folder that has a folder for each of its classes."""
     shown = shorten(str(folder), 300)
     if folder.is_file():
+        check_format(folder)
         raise DataError(
             f"{shown} is a file of none of the formats {', '.join(READ_FORMATS)}: name a table "
             "with a column 'split', or the folder that holds train, dev and test"
@@ -62,32 +132,76 @@ def data_files(folder: Path) -> dict[str, Path]:
     found = [
         path
         for path in _entries(folder)
-        if path.suffix.lower() in READ_FORMATS and not path.name.startswith(".")
+        if path.suffix.lower() in READ_FORMATS and path.name[0] != "." and not path.is_dir()
     ]
+    if not found and (inner := _inner_folders(folder)):
+        return inner
     stems = {path.stem for path in found}
-    files: dict[str, Path] = {}
+    found = [
+        path
+        for path in found
+        if not (path.name.endswith("_meta.tsv") and path.stem.removesuffix("_meta") in stems)
+    ]
+    names = _split_names([path.stem for path in found])
+    files: dict[str, list[Path]] = {}
     for path in found:
         _check_inside(path, folder)
-        if path.name.endswith("_meta.tsv") and path.stem.removesuffix("_meta") in stems:
-            continue
         if problem := name_problem(path.stem):
             raise DataError(f"{shown}: the file name {problem}: rename the file")
-        name = split_name(path.stem)
-        if name in files:
+        others = files.setdefault(names[path.stem], [])
+        if others and not (_SHARD.search(path.stem) and _SHARD.search(others[0].stem)):
             raise DataError(
-                f"{folder} has two files for the split '{name}', {files[name].name} and "
+                f"{folder} has two files for the split '{names[path.stem]}', {others[0].name} and "
                 f"{path.name}: remove one"
             )
-        files[name] = path
+        others.append(path)
     for path in _entries(folder):
         name = split_name(path.name.partition(".")[0])
         if name in CORE_SPLITS and name not in files and path.suffix and not path.is_dir():
+            check_format(path)
             raise DataError(
                 f"{shown}/{path.name} would be left out, as its format is none of "
                 f"{', '.join(READ_FORMATS)}: convert it, or give it another name"
                 f"{' (a word and its tag on each line: .conll)' if path.suffix == '.txt' else ''}"
             )
     return files
+
+
+def _split_names(stems: Sequence[str]) -> dict[str, str]:
+    """Return the split of each file by its name without suffix. What all names of a folder begin
+    with, where none is that of a split, and the number of a part are left out.
+
+    >>> _split_names(["en_ewt-ud-train", "en_ewt-ud-dev"])
+    {'en_ewt-ud-train': 'train', 'en_ewt-ud-dev': 'dev'}
+    """
+    bare = {stem: _SHARD.sub("", stem) for stem in stems}
+    splits = split_names(bare.values())
+    if not set(CORE_SPLITS) & set(splits.values()):
+        begin = re.match(r".*[-_. ]", os.path.commonprefix(list(bare.values())))  # noqa: RUF071
+        cut = {stem: name[begin.end() if begin else 0 :] for stem, name in bare.items()}
+        further = split_names(cut.values())
+        if set(CORE_SPLITS) & set(further.values()):
+            bare, splits = cut, further
+    return {stem: splits[name] for stem, name in bare.items()}
+
+
+def _inner_folders(folder: Path) -> dict[str, list[Path]]:
+    """Return the splits of a folder that has no tables: those of its folder ``data``, or its
+    folders by the names of splits, which hold tables, or a folder for each class.
+    """
+    folders = {path.name: path for path in _entries(folder) if path.is_dir()}
+    found: dict[str, list[Path]] = {}
+    for name, split in split_names(folders).items():
+        path = folders[name]
+        if split not in CORE_SPLITS or not (entries := _entries(path)):
+            continue
+        _check_inside(path, folder)
+        tables = [entry for entry in entries if entry.suffix.lower() in READ_FORMATS]
+        if tables:
+            found[split] = tables
+        elif sum(entry.is_dir() for entry in entries) > 1:
+            found[split] = [path]
+    return found or (data_files(folders["data"]) if "data" in folders else {})
 
 
 def _check_inside(path: Path, folder: Path) -> None:
@@ -117,15 +231,16 @@ def in_reading_order(names: Iterable[str]) -> list[str]:
     return [*(one for one in CORE_SPLITS if one in known), *sorted(known - {*CORE_SPLITS})]
 
 
-def _contents(folder: Path, files: dict[str, Path]) -> str:
+def _contents(folder: Path, files: dict[str, list[Path]]) -> str:
     if files:
         return f"its splits are {some_of(in_reading_order(files))}"
     names = [path.name for path in _entries(folder)]
     return f"it holds {some_of(names)}" if names else "it is empty"
 
 
-def _with_meta_file(examples: RawExamples, path: Path) -> RawExamples:
+def _with_meta_file(examples: RawExamples, files: Sequence[Path]) -> RawExamples:
     """Add the columns of ``NAME_meta.tsv``, if it exists, to the examples of ``NAME``."""
+    path = files[0]
     meta_path = path.with_name(f"{path.stem}_meta.tsv")
     if not meta_path.exists():
         return examples

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, did_you_mean, some_of
-from auxlearn.core.settings import USUAL, Columns, label_text
-from auxlearn.core.table import Table
-from auxlearn.data.dataset import TextDataset, split_name
-from auxlearn.data.examples import assemble, own_names, parse_splits
+from auxlearn.core.errors import DataError, did_you_mean, first_line, shorten, some_of
+from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.table import Table, joined
+from auxlearn.data.dataset import TextDataset, split_names
+from auxlearn.data.examples import assemble, parse_splits, present_names
+from auxlearn.data.parquet import by_name, class_names_of
+from auxlearn.data.tables import READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS
 from auxlearn.kinds.choose import KINDS, named
 
 TIMEOUT_SECONDS = 5.0  # time in which the hub must answer whether it has a data set
 
+#: The hub's own conversion of a data set, which needs no script.
+CONVERTED = "refs/convert/parquet"
+
 USE_A_FOLDER = (
     "put train.jsonl, dev.jsonl and test.jsonl (one {'text': ..., 'label': ...} per line) "
     "into a folder and give its path instead"
 )
+
+#: Splits by name: a ``datasets.Dataset``, or the table of files that are read without the library.
+Source = Mapping[str, Any]
 
 
 def load_hub(
@@ -28,83 +40,235 @@ def load_hub(
     split_map: Mapping[str, str] | None = None,
     columns: Columns = USUAL,
     label_names: Sequence[str] | None = None,
+    revision: str | None = None,
 ) -> TextDataset:
     """Read a data set of the hub, or its copy in the local cache; loading scripts are never run.
 
     Examples without a text or label are left out with a note, as is a split of hidden labels.
     """
-    raw, notes = _fetch(hub_id, config)
-    if split_map is None:
-        split_map = {split_name(name): name for name in raw}
-    # Where the names of the classes are given, a class may well be named "None".
-    if label_names or any(_hub_names(raw, name, columns) for name in split_map.values()):
-        columns = columns.model_copy(update={"keep_null_labels": True})
-    tables: dict[str, Table] = {}
-    for name, hub_split in split_map.items():
-        where = f"hub data set '{hub_id}', split '{hub_split}'"
-        table = _table(raw, where, hub_split, columns, label_names)
-        table, table_notes = without_incomplete_rows(table, columns)
-        notes += [f"{where}: {note}" for note in table_notes]
-        if len(table):
-            tables[name] = table
-    raw_splits, left_out = parse_splits(tables.items(), columns)
-    if "train" not in raw_splits:
-        raise DataError(
-            f"hub data set '{hub_id}' has no usable train split: its splits are {some_of(raw)}"
-        )
-    known = tuple(label_names) if label_names else _hub_names(raw, split_map["train"], columns)
-    if known:
-        known = tuple(map(label_text, known))  # as labels are read
-        known = tuple(dict.fromkeys(columns.renamed.get(name, name) for name in known))
-    foreign = sorted(set(own_names(raw_splits["train"])) - set(known or ()))
-    if known and foreign:
-        raise DataError(
-            f"hub data set '{hub_id}' has the labels {some_of(list(map(repr, foreign)))}, "
-            f"which are not among those expected: {some_of(list(map(repr, known)))}"
-        )
-    splits, more_notes = assemble(raw_splits, columns, known)
-    return TextDataset(
-        name=hub_id.split("/")[-1], splits=splits, notes=(*notes, *left_out, *more_notes)
-    )
+    raw, notes = _fetch(hub_id, config, revision)
+    shown = f"hub data set '{hub_id}'"
+    return _read(raw, shown, hub_id.split("/")[-1], notes, split_map, columns, label_names)
 
 
-def _fetch(hub_id: str, config: str | None) -> tuple[Mapping[str, Any], list[str]]:
-    """Return the splits of a data set by name, and notes; errors as for :func:`load_hub`."""
+def load_repository(folder: Path, config: str | None, columns: Columns) -> TextDataset:
+    """Read a folder that ``datasets`` has saved, or a copy of a repository of the hub whose README
+    says which files its splits are.
+    """
     import datasets
 
-    unreachable = _why_unreachable(hub_id)
-    try:
-        if unreachable is None:
-            return datasets.load_dataset(hub_id, config), []
-        # Otherwise the library retries the network many times before it reads its cache.
+    if not (folder / "README.md").is_file():
+        try:
+            saved = datasets.load_from_disk(str(folder))
+        except Exception as error:
+            raise _unreadable(str(folder), error) from error
+        raw = saved if isinstance(saved, Mapping) else {"train": saved}
+    else:
         with _offline():
-            cached = datasets.load_dataset(hub_id, config)
-    except Exception as error:
-        if unreachable is not None:
-            raise DataError(
-                f"hub data set '{hub_id}' cannot be loaded: the hub cannot be reached "
-                f"({unreachable}) and there is no local copy; {USE_A_FOLDER}"
-            ) from error
-        reason = " ".join(str(error).split())[:300]
-        if "scripts are no longer supported" in reason:
-            reason = "it needs a loading script, and scripts are not run"
-        elif "Config name is missing" in reason or "BuilderConfig" in reason:
-            reason += f" (write the configuration after a colon: {hub_id}:NAME)"
+            # The library would take what it has prepared of other files of the same names.
+            raw = _splits(
+                str(folder), str(folder), config, folder=os.path.abspath(folder), own=True
+            )
+    return _read(raw, str(folder), folder.resolve().name, [], None, columns, None)
+
+
+def _read(
+    raw: Source,
+    shown: str,
+    name: str,
+    notes: list[str],
+    split_map: Mapping[str, str] | None,
+    columns: Columns,
+    label_names: Sequence[str] | None,
+) -> TextDataset:
+    if split_map is None:
+        split_map = {split: name for name, split in split_names(raw).items()}
+    tables = {
+        split: _table(raw, f"{shown}, split '{hub_split}'", hub_split, columns, label_names)
+        for split, hub_split in sorted(split_map.items(), key=lambda pair: pair[0] != "train")
+    }
+    if "train" not in tables:
+        raise DataError(f"{shown} has no usable train split: its splits are {some_of(raw)}")
+    raw_splits, more = parse_splits(tables.items(), columns)
+    train = raw_splits["train"]
+    foreign = sorted(set(present_names(train)) - set(train.class_names or present_names(train)))
+    if foreign:
         raise DataError(
-            f"hub data set '{hub_id}' cannot be read: {reason}; or {USE_A_FOLDER}"
+            f"{shown} has the labels {some_of(list(map(repr, foreign)))}, which are not among "
+            f"those expected: {some_of(list(map(repr, train.class_names)))}"
+        )
+    splits, further = assemble(raw_splits, columns)
+    return TextDataset(name=name, splits=splits, notes=(*notes, *more, *further))
+
+
+def _fetch(hub_id: str, config: str | None, revision: str | None) -> tuple[Source, list[str]]:
+    """Return the splits of a data set by name, and notes; errors as for :func:`load_hub`."""
+    shown = f"hub data set '{hub_id}'"
+    unreachable = _why_unreachable(hub_id, revision)
+    if unreachable is None:
+        try:
+            return _splits(shown, hub_id, config, revision), []
+        except _NeedsScript:
+            return _converted(hub_id, config), [f"{shown}: read from the hub's Parquet files of it"]
+    shown = f"{shown} cannot be loaded: the hub cannot be reached ({unreachable}) and"
+    # Otherwise the library retries the network many times before it reads its cache.
+    with _offline():
+        raw = _cached(shown, hub_id, config, revision)
+    return raw, [f"the hub cannot be reached ({unreachable}): read from the local cache"]
+
+
+class _NeedsScript(Exception):
+    """A data set can only be loaded by running its owner's program."""
+
+
+def _splits(
+    shown: str,
+    path: str,
+    config: str | None,
+    revision: str | None = None,
+    folder: str = "",
+    own: bool = False,
+) -> Source:
+    """Return the splits of an id, or of a folder, which no file may lead out of. CSV and TSV files
+    are read as those of a folder are: pandas takes classes such as NA for missing values, and joins
+    lines between two quotation marks. So are all files of a folder of one's ``own``.
+    """
+    import datasets
+
+    try:
+        builder = datasets.load_dataset_builder(path, config, revision=revision)
+        if builder.name == "cache" and builder.info.builder_name == "csv":
+            raise FileNotFoundError("only what pandas has read is in the cache")
+        data_files = getattr(builder.config, "data_files", None) or {}
+        files = {str(name): [str(file) for file in listed] for name, listed in data_files.items()}
+        every = [file for listed in files.values() for file in listed]
+        for file in every:
+            if Path(file).suffix in (".zip", ".tar", ".tgz", ".7z") or ".tar." in file:
+                name = file.rpartition("/")[2]
+                raise DataError(f"{shown} is an archive, {name}: unpack it and give the folder")
+            if not os.path.abspath(file).startswith(folder):
+                raise DataError(f"{shown}: its README names {shorten(file)}, outside of the folder")
+        suffixes = {Path(file).suffix for file in every}
+        readable = suffixes <= {*READ_FORMATS}
+        if own and not readable:
+            raise DataError(f"{shown}: of its files, only {some_of(READ_FORMATS)} can be read")
+        if readable and (own or _is_plain_csv(builder.config) or suffixes == {".conllu"}):
+            names = class_names_of(builder.info.features or {})
+            local = datasets.DownloadManager().download(files)
+            tables = {name: read_tables(list(map(Path, paths))) for name, paths in local.items()}
+            return {
+                name: replace(table, class_names={**names, **(table.class_names or {})})
+                for name, table in tables.items()
+            }
+        builder.download_and_prepare()
+        return {str(name): split for name, split in builder.as_dataset().items()}
+    except DataError:
+        raise
+    except Exception as error:
+        if "scripts are no longer supported" in str(error):
+            raise _NeedsScript from error
+        raise _unreadable(shown, error) from error
+
+
+def _is_plain_csv(config: Any) -> bool:
+    """Return whether files are CSV or TSV of which their owner has said nothing else."""
+    from datasets.packaged_modules.csv.csv import CsvConfig
+
+    if not isinstance(config, CsvConfig) or config.sep not in (",", "\t"):
+        return False
+    usual = CsvConfig(config.name, config.version, config.data_dir, config.data_files)
+    return replace(config, sep=",", description=None) == usual
+
+
+def _unreadable(shown: str, error: Exception) -> DataError:
+    if listed := _CONFIGURATIONS.search(str(error)):
+        names = listed[1].replace("'", "")
+        return DataError(
+            f"{shown} has the configurations {shorten(names, 300)}: write one of them after the id "
+            f"and a colon (ID:{names.partition(',')[0]})"
+        )
+    reason = shorten(" ".join(str(error).split()), 300)
+    return DataError(f"{shown} cannot be read: {reason}; or {USE_A_FOLDER}")
+
+
+#: The configurations that a message of ``datasets`` lists.
+_CONFIGURATIONS = re.compile(r"(?:[Aa]vailable(?: configs)?|in the cache): \[?(.+?)\]?(?:\n|$)")
+
+
+def _converted(hub_id: str, config: str | None, *, offline: bool = False) -> Source:
+    """Read the hub's own conversion of a data set: CONFIGURATION/SPLIT/0000.parquet and so on."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    shown = f"hub data set '{hub_id}'"
+    where: dict[str, Any] = {"repo_type": "dataset", "revision": CONVERTED}
+    try:
+        if offline:
+            folder = Path(snapshot_download(hub_id, **where, local_files_only=True))
+            files = [str(path.relative_to(folder)) for path in folder.rglob("*.parquet")]
+        else:
+            files = HfApi().list_repo_files(hub_id, **where)
+        configs = sorted({file.partition("/")[0] for file in files if file.count("/") == 2})
+        chosen = config or (configs[0] if len(configs) == 1 else "")
+        if chosen not in configs:
+            raise ValueError(f"Available: {', '.join(configs)}")
+        if not offline:
+            folder = Path(snapshot_download(hub_id, **where, allow_patterns=f"{chosen}/*"))
+        splits = sorted((folder / chosen).iterdir())
+        return {path.name: read_tables(sorted(path.glob("*.parquet"))) for path in splits}
+    except ValueError as error:
+        raise _unreadable(shown, error) from error
+    except Exception as error:
+        raise DataError(
+            f"{shown} needs a loading script, and scripts are not run; its conversion to Parquet "
+            f"({CONVERTED}) cannot be had ({shorten(first_line(error), 150)}): get it with `hf "
+            f"download {hub_id} --repo-type dataset --revision {CONVERTED}`, or {USE_A_FOLDER}"
         ) from error
-    return cached, [f"the hub cannot be reached ({unreachable}): read from the local cache"]
 
 
-def _why_unreachable(hub_id: str) -> str | None:
+def _cached(shown: str, hub_id: str, config: str | None, revision: str | None) -> Source:
+    """Return the splits of a data set that ``datasets`` has prepared, or of downloaded files."""
+    from huggingface_hub import snapshot_download
+
+    prepared: DataError | None = None
+    if revision is None:
+        try:
+            return _splits(f"{shown} the local copy", hub_id, config)
+        except DataError as error:
+            prepared = error if " has the configurations " in str(error) else None
+    folder = ""
+    try:
+        folder = snapshot_download(
+            hub_id, repo_type="dataset", revision=revision, local_files_only=True
+        )
+        if not os.path.exists(f"{folder}/{hub_id.split('/')[-1]}.py"):
+            return _splits(f"{shown} the local copy", folder, config, folder=folder)
+    except DataError as error:
+        raise (prepared or error) from error
+    except Exception:
+        pass  # there are no files, for which the library has an error of its own
+    try:
+        return _converted(hub_id, config, offline=True)
+    except DataError as error:
+        none = DataError(f"{shown} there is no local copy; {USE_A_FOLDER}")
+        raise (error if folder else prepared or none) from error
+
+
+def _why_unreachable(hub_id: str, revision: str | None = None) -> str | None:
     """Ask the hub for a data set; return ``None`` if it answers, else the reason it does not."""
     from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     if constants.HF_HUB_OFFLINE:
         return "HF_HUB_OFFLINE is set"
     try:
-        HfApi().dataset_info(hub_id, timeout=TIMEOUT_SECONDS)
+        HfApi().dataset_info(hub_id, revision=revision, timeout=TIMEOUT_SECONDS)
+    except RevisionNotFoundError as error:
+        raise DataError(f"hub data set '{hub_id}' has no revision '{revision}'") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise DataError(
             f"the hub has no data set '{hub_id}' that may be read without logging in: check the "
@@ -137,7 +301,7 @@ def _offline() -> Iterator[None]:
 
 
 def _table(
-    raw: Mapping[str, Any],
+    raw: Source,
     where: str,
     hub_split: str,
     columns: Columns,
@@ -148,23 +312,22 @@ def _table(
     for name in hub_split.split("+"):
         if name not in raw:
             raise DataError(f"{where}: there is no split '{name}', {did_you_mean(name, raw)}")
-        split = raw[name]
-        values = dataset_columns(split, where, columns, label_names)
+        table = raw[name]
+        if not isinstance(table, Table):
+            table = dataset_table(table, where, columns, label_names)
+        else:
+            table = _named(replace(table, where=where), columns, label_names)
         if "+" in hub_split:
             # The hub split of each example, such as the round of Adversarial NLI.
-            values["hub_split"] = [name] * len(split)
-        tables.append(values)
-    gathered = {
-        column: [value for values in tables for value in values[column]]
-        for column in tables[0]
-        if all(column in values for values in tables)
-    }
-    return Table(where, gathered)
+            hub_splits = {"hub_split": [name] * len(table)}
+            table = replace(table, columns=table.columns | hub_splits)
+        tables.append(table)
+    return tables[0] if len(tables) == 1 else joined(where, tables)
 
 
-def dataset_columns(
+def dataset_table(
     split: Any, where: str, columns: Columns, label_names: Sequence[str] | None = None
-) -> dict[str, list[Any]]:
+) -> Table:
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
     kind = KINDS[columns.kind or "token_classification"]
     label = named(split.features, columns.label, kind.label_columns)
@@ -178,10 +341,8 @@ def dataset_columns(
         column for column, feature in split.features.items() if _is_plain(feature) or column in used
     ]
     values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
-    if label in values:
-        names = label_names or _names(split.features[label])
-        values[label] = [_class_name(value, names, where) for value in values[label]]
-    return values
+    class_names = class_names_of({column: split.features[column] for column in plain})
+    return _named(Table(where, values, class_names=class_names), columns, label_names)
 
 
 def _is_plain(feature: Any) -> bool:
@@ -190,54 +351,23 @@ def _is_plain(feature: Any) -> bool:
     return isinstance(feature, (Value, ClassLabel))
 
 
-def _names(feature: Any) -> Sequence[str] | None:
-    """Return the names of the classes of a column, or of those in its lists."""
-    found: Sequence[str] | None = getattr(feature, "names", None)
-    return found or getattr(getattr(feature, "feature", None), "names", None)
-
-
-def _class_name(value: Any, names: Sequence[str] | None, where: str) -> Any:
-    """Return the name of a class index, of which -1 is a hidden label, as in GLUE; without names of
-    classes, integers are labels themselves.
+def _named(table: Table, columns: Columns, label_names: Sequence[str] | None) -> Table:
+    """Return a table with the names of classes in place of their numbers. A card may give those of
+    the label: others in the hub's order, or the hub's own in another order.
     """
-    if isinstance(value, list):
-        return [_class_name(one, names, where) for one in value]
-    if names is None or isinstance(value, bool) or not isinstance(value, int):
-        return value
-    if value == -1:
-        return None
-    if not 0 <= value < len(names):
-        raise DataError(f"{where}: class {value}, but only {len(names)} names are known")
-    return names[value]
-
-
-def _hub_names(raw: Mapping[str, Any], train: str, columns: Columns) -> tuple[str, ...] | None:
-    """Return the hub's class names of the label column, if there are any."""
-    split = raw.get(train.split("+")[0])
-    if split is None:
-        return None
-    names = _names(split.features.get(named(split.features, columns.label, WORD_LABELS)))
-    return tuple(names) if names else None
-
-
-def without_incomplete_rows(table: Table, columns: Columns) -> tuple[Table, list[str]]:
-    """Remove rows without text or label, which a user cannot fix on the hub; note how many."""
-    labels = table.columns.get(columns.label, [])
-    if labels and all(label is None for label in labels):
-        return Table(table.where, {}), ["left out, as its labels are hidden"]
-    texts = [
-        table.columns[name] for name in (columns.text, columns.text_pair) if name in table.columns
-    ]
-    empty = {
-        row
-        for column in texts
-        for row, value in enumerate(column)
-        if value is None or (isinstance(value, str) and not value.strip())
-    }
-    unlabelled = {row for row, label in enumerate(labels) if label is None} - empty
-    found = {"with an empty text": empty, "without a label": unlabelled}
-    notes = [f"{len(rows)} examples {how} were left out" for how, rows in found.items() if rows]
-    left_out = empty | unlabelled
-    kept = [row for row in range(len(table)) if row not in left_out]
-    columns_kept = {name: [column[row] for row in kept] for name, column in table.columns.items()}
-    return (Table(table.where, columns_kept) if notes else table), notes
+    class_names, values = dict(table.class_names or {}), dict(table.columns)
+    numbered: dict[str, Sequence[str]] = dict(class_names)
+    label = named(values, columns.label, WORD_LABELS)
+    if label_names and label in values:
+        known = set(class_names.get(label, ()))
+        if known != set(label_names):
+            if known & set(label_names):
+                raise DataError(
+                    f"{table.where} has the classes {some_of(class_names[label])}, but the card "
+                    f"{some_of(label_names)}: name all as they are there, or none"
+                )
+            numbered[label] = label_names
+        class_names[label] = tuple(label_names)
+    for column, names in numbered.items():
+        values[column] = by_name(values[column], names, table.where)
+    return replace(table, columns=values, class_names=class_names)

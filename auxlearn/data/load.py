@@ -16,8 +16,14 @@ from auxlearn.core.files import name_problem, user_path
 from auxlearn.core.settings import USUAL, Columns, Fold
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
-from auxlearn.data.dataset import Split, TextDataset, split_name
-from auxlearn.data.folders import data_files, is_single_table, read_evaluation_split, read_folder
+from auxlearn.data.dataset import Split, TextDataset, find_split
+from auxlearn.data.folders import (
+    data_files,
+    is_repository,
+    is_single_table,
+    read_evaluation_split,
+    read_folder,
+)
 from auxlearn.data.memory import in_memory, read_memory, read_memory_split
 from auxlearn.data.splits import hold_out, take_fold
 from auxlearn.data.tables import READ_FORMATS, read_table
@@ -26,8 +32,8 @@ DEV_SHARE = 0.1  # share held out as dev if a data set has no dev split
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
 
-#: A data set of the hub, with its configuration where it has several.
-HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(:(?P<config>[\w.-]+))?")
+#: A data set of the hub, with a revision, and with its configuration where it has several.
+HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.+-]+))?")
 
 
 def dataset_names() -> dict[str, str]:
@@ -82,6 +88,9 @@ def load_dataset(
         raise DataError(f"there is no file '{shorten(spec, 200)}': check the path")
     if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
         return with_dev(read_folder(folder, columns), seed, fold=fold)
+    repository, _, config = spec.rpartition(":")
+    if repository and is_repository(copy := user_path(repository, DataError)):
+        return with_dev(read_folder(copy, columns, config), seed, fold=fold)
     if spec in BUILT_IN:
         from auxlearn.data.pydocs.build import load_pydocs
 
@@ -100,17 +109,23 @@ def load_dataset(
         from auxlearn.data.hub import load_hub
 
         try:
-            dataset = load_hub(hub["id"], hub["config"], columns=columns)
+            dataset = load_hub(hub["id"], hub["config"], columns=columns, revision=hub["revision"])
         except DataError as error:
             raise DataError(f"there is no folder '{shorten(spec)}', and {error}") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
         return with_dev(replace(dataset, name=name), seed, fold=fold)
+    if "://" in spec:
+        raise DataError(
+            f"'{shorten(spec, 200)}' is an address: give the id of a data set of the hub, which is "
+            "OWNER/NAME, or download the files into a folder and give its path"
+        )
     if "/" in spec:
         raise DataError(f"there is no folder '{shorten(spec, 200)}': check the path")
     known = [*BUILT_IN, *card_names()]
     raise DataError(
         f"unknown data set '{shorten(spec)}': {did_you_mean(shorten(spec), known)} "
-        "(a path of a table, or of a folder with train, dev and test files, works too)"
+        "(a path of a table, or of a folder with train, dev and test files, works too, and so does "
+        "the id of a data set of the hub, which is OWNER/NAME)"
     )
 
 
@@ -123,10 +138,10 @@ def load_evaluated(
     folder = user_path(dataset, DataError)
     if is_single_table(folder):
         return read_memory_split(read_table(folder), split, columns, None)
-    if folder.is_dir() and "train" not in data_files(folder):
+    if folder.is_dir() and not is_repository(folder) and "train" not in data_files(folder):
         return read_evaluation_split(folder, split, columns), None
     found = load_dataset(dataset, columns=columns)
-    chosen = found.split(split if split in found.ood else split_name(split))
+    chosen = found.split(find_split(split, found.everything))
     if chosen.labels is None:
         raise DataError(f"split '{shorten(split)}' of data set '{found.name}' has no labels")
     return chosen, found.splits["train"]

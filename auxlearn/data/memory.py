@@ -19,13 +19,20 @@ from auxlearn.core.errors import (
     suggestion,
     text_of,
 )
-from auxlearn.core.files import name_problem, replaced_folder, write_text
+from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.core.table import Table
-from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, split_name
+from auxlearn.core.table import Table, check_columns
+from auxlearn.data.dataset import (
+    CORE_SPLITS,
+    Split,
+    TextDataset,
+    find_split,
+    split_name,
+    split_names,
+)
 from auxlearn.data.examples import assemble, parse_examples, parse_splits, to_split
-from auxlearn.data.folders import in_reading_order
-from auxlearn.data.tables import HALF_A_PAIR, check_columns, is_encodable
+from auxlearn.data.folders import LABEL_NAMES, in_reading_order
+from auxlearn.data.tables import HALF_A_PAIR, is_encodable
 
 SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the table has it
 
@@ -45,19 +52,24 @@ def read_memory(
     """Read a labelled data set; a table of a file is read as one in memory."""
     if name is not None and (problem := name_problem(name)):
         raise DataError(f"the name of the data set: {problem}")
-    tables, notes = _splits(data, columns, split_column)
+    tables = _splits(data, columns, split_column)
     if "train" not in tables:
         hint = suggestion("train", tables)
-        shown = some_of(tables) or "splits that were left out"
         near = f"; {hint}" if hint else ""
-        raise DataError(f"{_place(data)}: there is no train split, only {shown}{near}")
-    raw, left_out = parse_splits(
+        raise DataError(f"{_place(data)}: there is no train split, only {some_of(tables)}{near}")
+    raw, notes = parse_splits(
         ((split, tables[split]) for split in in_reading_order(tables)), columns
     )
     splits, more = assemble(raw, columns)
-    notes = [*notes, *left_out, *_misspelt(splits), *more]
+    notes = [*notes, *_misspelt(splits), *more]
     found = {split: one.found_labels for split, one in raw.items()} if columns.renamed else {}
-    dataset = TextDataset(name=name or "", splits=splits, notes=tuple(notes), found_labels=found)
+    dataset = TextDataset(
+        name=name or "",
+        splits=splits,
+        notes=tuple(notes),
+        class_names=raw["train"].class_names,
+        found_labels=found,
+    )
     return dataset if name else replace(dataset, name=f"data-{dataset.fingerprint[:8]}")
 
 
@@ -72,8 +84,8 @@ def read_memory_split(
     data: Any, split: str, columns: Columns, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Read a labelled split to evaluate on; a table without splits is that split as a whole."""
-    wanted = split_name(split)
-    tables, _ = _splits(data, columns, split_column, only=wanted)
+    tables = _splits(data, columns, split_column, only=split_name(split))
+    wanted = find_split(split, tables)
     if wanted not in tables:
         raise DataError(
             f"{_place(data)}: there is no split '{shorten(split)}': {did_you_mean(wanted, tables)}"
@@ -105,18 +117,22 @@ def save_folder(dataset: TextDataset, folder: Path, columns: Columns = USUAL) ->
                 rows = ({**row, columns.label: label} for row, label in given)
             lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_text(temporary / f"{name}.jsonl", "".join(lines))
+        if dataset.class_names:
+            write_json(temporary / LABEL_NAMES, dataset.class_names)
 
 
 def _splits(
     data: Any, columns: Columns, split_column: str | None, only: str = "train"
-) -> tuple[dict[str, Table], list[str]]:
+) -> dict[str, Table]:
     if isinstance(data, Table):
-        return divided(data, columns, split_column, only), []
+        return divided(data, columns, split_column, only)
+    class_names: tuple[str, ...] = ()
     if isinstance(data, TextDataset):
         names = (columns.text, columns.text_pair, columns.label)
+        class_names = () if columns.renamed else data.class_names
         data = {name: list(one.rows(*names)) for name, one in data.everything.items()}
     if is_table(data):
-        return divided(_table(data, WHERE, columns), columns, split_column, only), []
+        return divided(_table(data, WHERE, columns), columns, split_column, only)
     if not isinstance(data, Mapping) or not data:
         raise DataError(
             f"{of_type(data)} is not a data set: give {_TABLES}, or a mapping of splits to these, "
@@ -127,31 +143,25 @@ def _splits(
             f"{WHERE} are divided into splits already: leave split_column out, or give one table"
         )
     tables: dict[str, Table] = {}
-    notes: list[str] = []
+    names_of_splits = split_names(map(text_of, data))
     for key, part in data.items():
         where = f"split '{shorten(text_of(key))}' of {WHERE}"
         if not is_table(part):
             raise DataError(f"{where}: {of_type(part)} is not a table: give {_TABLES}")
         table = _table(part, where, columns)
-        if _from_datasets(part):
-            from auxlearn.data.hub import without_incomplete_rows
-
-            table, found = without_incomplete_rows(table, columns)
-            notes += [f"{where}: {note}" for note in found]
-            if found and not len(table):
-                continue
-        _add(tables, text_of(key), table)
-    return tables, notes
+        if class_names and key == "train":
+            table = replace(table, class_names={columns.label: class_names})
+        _add(tables, text_of(key), names_of_splits[text_of(key)], table)
+    return tables
 
 
 def _place(data: Any) -> str:
     return data.where if isinstance(data, Table) else WHERE
 
 
-def _add(tables: dict[str, Table], key: str, table: Table) -> None:
+def _add(tables: dict[str, Table], key: str, name: str, table: Table) -> None:
     if problem := name_problem(key):
         raise DataError(f"{table.where}: the name of a split: {problem}")
-    name = split_name(key)
     if name in tables:
         raise DataError(f"{table.where}: two splits are '{name}': rename or remove one")
     tables[name] = table
@@ -184,9 +194,9 @@ def divided(
         rows.setdefault(value.strip(), []).append(row)
     tables: dict[str, Table] = {}
     kept = {name: values for name, values in table.columns.items() if name != column}
-    for key, chosen in rows.items():
-        part = {name: [values[row] for row in chosen] for name, values in kept.items()}
-        _add(tables, key, Table(table.where, part, places=[table.place(row) for row in chosen]))
+    kept_table = replace(table, columns=kept)
+    for key, name in split_names(rows).items():
+        _add(tables, key, name, kept_table.select(rows[key]))
     return tables
 
 
@@ -200,21 +210,22 @@ def _misspelt(splits: Mapping[str, Split]) -> Iterator[str]:
 
 def _table(data: Any, where: str, columns: Columns) -> Table:
     """Return a table with plain Python values."""
-    places = None
+    places, class_names = None, None
     if _is_frame(data):
         names = [text_of(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
         places = [f"{where}, index {shorten(text_of(index))}" for index in data.index]
     elif _from_datasets(data):
-        from auxlearn.data.hub import dataset_columns
+        from auxlearn.data.hub import dataset_table
 
         if not hasattr(data, "__len__"):
             raise DataError(
                 f"{where}: {type(data).__name__} is a stream, without an end that is "
                 "known: load it without streaming=True"
             )
-        found = dataset_columns(data, where, columns)
-        names, values = list(found), list(found.values())
+        found = dataset_table(data, where, columns)
+        class_names = found.class_names
+        names, values = list(found.columns), list(found.columns.values())
     elif isinstance(data, Mapping):
         names = [text_of(name) for name in data]
         values = [list(map(_plain, column)) for column in data.values()]
@@ -227,7 +238,9 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     if len(set(lengths.values())) > 1:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
-    table = Table(where, dict(zip(names, values, strict=True)), places=places)
+    table = Table(
+        where, dict(zip(names, values, strict=True)), places=places, class_names=class_names
+    )
     for name, column in table.columns.items():
         _check_encodable(table, name, column)
     return table

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import OODSource
-from auxlearn.data.dataset import Split, TextDataset, split_name
-from auxlearn.data.folders import data_files, is_single_table, read_evaluation_split
+from auxlearn.data.dataset import Split, TextDataset, find_split
+from auxlearn.data.folders import (
+    data_files,
+    is_repository,
+    is_single_table,
+    read_evaluation_split,
+)
 from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluated
 from auxlearn.data.memory import divided
 from auxlearn.data.tables import read_table
@@ -246,8 +251,12 @@ def _has(source: OODSource, split: str) -> bool:
     """
     path = user_path(source.dataset, DataError)
     if is_single_table(path):
-        return split_name(split) in divided(read_table(path), source.columns, only="")
-    return not path.is_dir() or split_name(split) in data_files(path)
+        splits: Collection[str] = divided(read_table(path), source.columns, only="")
+    elif path.is_dir() and not is_repository(path):
+        splits = data_files(path)
+    else:
+        return True
+    return find_split(split, splits) in splits
 
 
 def _read(source: OODSource, split: str) -> Split:

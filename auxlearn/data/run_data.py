@@ -15,8 +15,8 @@ from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import own_names, parse_examples, to_split, with_kind_of
-from auxlearn.data.folders import data_files, is_single_table
-from auxlearn.data.load import load_dataset, with_dev
+from auxlearn.data.folders import data_files, is_repository, is_single_table, read_split
+from auxlearn.data.load import dataset_names, load_dataset, with_dev
 from auxlearn.data.memory import divided
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
@@ -63,8 +63,8 @@ def with_found_kind(
     config: RunConfig, dataset: TextDataset | None, known: FoundKinds | None = None
 ) -> RunConfig:
     """Return the settings with the kind of the labels and its metric, where they say neither, found
-    from data in memory or the train file of a folder, which is read once for settings that share
-    what is ``known``; single classes and absent data change nothing.
+    from the data, which are read once for settings that share what is ``known`` (of a folder, its
+    train files); single classes and absent data change nothing.
     """
     given = "metric" in config.model_fields_set
     if config.kind is not None and (given or config.kind == CLASSIFICATION.name):
@@ -78,7 +78,7 @@ def with_found_kind(
         known = {} if known is None else known
         key = f"{config.dataset} {columns}"
         if key not in known:
-            known[key] = _kind_of_folder(user_path(config.dataset, DataError), columns)
+            known[key] = _kind_of(config.dataset, columns)
         kind, names = known[key]
     if kind is CLASSIFICATION:
         return config
@@ -86,13 +86,19 @@ def with_found_kind(
     return config.model_copy(update={"kind": kind.name, "metric": metric})
 
 
-def _kind_of_folder(folder: Path, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
+def _kind_of(dataset: str, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
+    folder = user_path(dataset, DataError)
     try:
         if is_single_table(folder):
             table = divided(read_table(folder), columns).get("train")
+        elif folder.is_dir() and not is_repository(folder):
+            train = data_files(folder).get("train")
+            table = None if train is None else read_split(train)
+        elif dataset in dataset_names() or folder.suffix in (".yaml", ".yml"):
+            return CLASSIFICATION, ()  # cards are of single classes
         else:
-            train = data_files(folder).get("train") if folder.is_dir() else None
-            table = None if train is None else read_table(train)
+            found = load_dataset(dataset, columns=columns)
+            return found.kind, found.label_names
         if table is None or with_kind_of(table, columns).kind == CLASSIFICATION.name:
             return CLASSIFICATION, ()
         examples = parse_examples(table, columns)

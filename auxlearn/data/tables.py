@@ -10,20 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, describe, first_fault, first_line, shorten
+from auxlearn.core.errors import DataError, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
-from auxlearn.core.table import Table
+from auxlearn.core.table import LARGEST_FILE, Table, check_columns, joined
 from auxlearn.data.conll import read_conll, read_conllu
-
-#: Bytes of a data file; of a Parquet file, also of its uncompressed columns.
-LARGEST_FILE = 4 * 1024**3
+from auxlearn.data.parquet import read_parquet
 
 #: What is wrong with a text that UTF-8 cannot write.
 HALF_A_PAIR = (
     "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
 )
-
-MOST_COLUMNS = 2_000  # columns of a table
 
 
 def read_table(path: Path) -> Table:
@@ -31,6 +27,12 @@ def read_table(path: Path) -> Table:
     blank lines. CSV follows RFC 4180; a row of a TSV is always one line, see :func:`_tsv_rows`.
     """
     return READ_FORMATS[path.suffix.lower()](path)
+
+
+def read_tables(paths: Sequence[Path]) -> Table:
+    """Read the files that one table is divided into."""
+    tables = [read_table(path) for path in paths]
+    return tables[0] if len(tables) == 1 else joined(str(paths[0].parent), tables)
 
 
 def write_table(
@@ -157,18 +159,6 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def check_columns(where: str | Path, names: Sequence[str]) -> None:
-    """Check that there are not too many columns, and that each has a name of its own."""
-    if len(names) > MOST_COLUMNS:
-        raise DataError(
-            f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read: "
-            "remove those that are not needed"
-        )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"{where}: two columns are called '{shorten(twice)}': rename one")
-
-
 def _read_csv(path: Path) -> Table:
     # By default the module refuses cells of more than 131,072 characters, for all its users.
     usual = csv.field_size_limit(LARGEST_FILE)
@@ -238,90 +228,15 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
 _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"
 
 
-def _read_parquet(path: Path) -> Table:
-    import pyarrow
-    from pyarrow import parquet
-
-    content = pyarrow.py_buffer(read_file(path, LARGEST_FILE, DataError))
-    try:
-        # ParquetFile reads this one file; read_table would take folder names for columns.
-        with parquet.ParquetFile(content) as file:
-            names = file.schema_arrow.names
-            check_columns(path, names)
-            _check_size_of_values(path, content, file.schema)
-            table = file.read()
-        columns = {name: _parquet_values(path, name, table[name]) for name in names}
-    except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
-        # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
-        reason = shorten(first_line(error), 150)
-        raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
-    return Table(str(path), columns)
-
-
-def _check_size_of_values(path: Path, content: Any, schema: Any) -> None:
-    """Check how large the values of a Parquet file are before they are written out: repeated texts,
-    which take a few bytes in the file, are read as a dictionary and counted.
-    """
-    from pyarrow import parquet
-
-    columns = [schema.column(number) for number in range(len(schema))]
-    texts = [one.path for one in columns if one.logical_type.type == "STRING"]
-    size = 0
-    with parquet.ParquetFile(content, read_dictionary=texts) as file:
-        for batch in file.iter_batches():
-            size += sum(map(_size_of_values, batch.columns))
-            if size > LARGEST_FILE:
-                raise DataError(
-                    f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: "
-                    "divide it or leave columns out"
-                )
-
-
-def _size_of_values(column: Any) -> int:
-    """Return about how many bytes a column of Arrow takes as a list of Python."""
-    from pyarrow import compute, types
-
-    kind, pointers = column.type, 8 * len(column)
-    if types.is_dictionary(kind) and types.is_string(kind.value_type):
-        lengths = compute.binary_length(column.dictionary).take(column.indices)
-        return pointers + (compute.sum(lengths).as_py() or 0)
-    if types.is_map(kind):
-        inner = [column.keys, column.items]
-    elif types.is_struct(kind):
-        inner = column.flatten()
-    else:
-        inner = [column.flatten()] if kind.num_fields else []
-    return pointers + (sum(map(_size_of_values, inner)) if inner else int(column.nbytes))
-
-
-def _parquet_values(path: Path, name: str, column: Any) -> list[Any]:
-    """Return the values of a column. Times that Python has no values for, such as those after the
-    year 9999, are read as whole numbers, so that they do not spoil the other columns.
-    """
-    import pyarrow
-
-    try:
-        return list(column.to_pylist())
-    except (pyarrow.ArrowException, ValueError, OverflowError):
-        pass
-    try:
-        return list(column.cast(pyarrow.int64()).to_pylist())
-    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
-        raise DataError(
-            f"{path}: column '{shorten(name)}' cannot be read "
-            f"({shorten(' '.join(str(error).split()), 100)}): remove it or save it as text"
-        ) from None
-
-
 def _text_of(path: Path) -> str:
-    text = _decoded(read_file(path, LARGEST_FILE, DataError), str(path))
+    text = decoded(read_file(path, LARGEST_FILE, DataError), str(path))
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
     return text
 
 
-def _decoded(content: bytes, where: str) -> str:
+def decoded(content: bytes, where: str) -> str:
     try:
         return content.decode().lstrip("\ufeff")  # some programs write several marks
     except UnicodeDecodeError as error:
@@ -333,18 +248,27 @@ def _decoded(content: bytes, where: str) -> str:
 _NO_LINES = {
     "a table in JSON has one object on each line and the suffix .jsonl: save it so": (".json",),
     "a spreadsheet cannot be read: save it as .csv": (".xlsx", ".xls", ".xlsm", ".ods"),
-    "a compressed file cannot be read: unpack it": (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z"),
+    "a packed file cannot be read: unpack it": (
+        *(".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".tgz"),
+    ),
+    "an Arrow file cannot be read: save it as .parquet, or give the folder of save_to_disk": (
+        ".arrow",
+    ),
 }
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file whose name says that it holds no table and no lines."""
+    for fault, endings in _NO_LINES.items():
+        if path.suffix.lower() in endings:
+            raise DataError(f"{path}: {fault}")
 
 
 def read_table_or_lines(path: Path) -> Table | list[str]:
     """Read a table file, or one line by line, if its name speaks of lines."""
-    suffix = path.suffix.lower()
-    if suffix in READ_FORMATS:
+    if path.suffix.lower() in READ_FORMATS:
         return read_table(path)
-    for fault, endings in _NO_LINES.items():
-        if suffix in endings:
-            raise DataError(f"{path}: {fault}")
+    check_format(path)
     return table_or_lines(read_file(path, LARGEST_FILE, DataError), str(path))
 
 
@@ -353,7 +277,7 @@ def table_or_lines(content: bytes, where: str) -> Table | list[str]:
     else the lines, which end at a line feed, with or without a carriage return: other characters
     that some programs break lines at, such as U+2028, are part of a line.
     """
-    lines = _decoded(content, where).replace("\r\n", "\n").split("\n")
+    lines = decoded(content, where).replace("\r\n", "\n").split("\n")
     rows = {number: line for number, line in enumerate(lines, 1) if line.strip()}
     first = next(iter(rows), 0)
     if not rows or not isinstance(_json(rows[first], f"{where}:{first}"), dict):
@@ -408,7 +332,7 @@ FORMATS: dict[str, Callable[[Path], Table]] = {
     ".jsonl": _read_jsonl,
     ".csv": _read_csv,
     ".tsv": lambda path: _with_header(path, _tsv_rows(_text_of(path))),
-    ".parquet": _read_parquet,
+    ".parquet": read_parquet,
 }
 
 #: Formats that words with tags are read from as well.

@@ -265,7 +265,7 @@ MISTAKES = {
         "row 2: column 'text': half of a",
     ),
     "a path as a split": ({"train": FRAME, "../x": FRAME}, "'../x' is not a plain name"),
-    "two dev splits": ({"train": FRAME, "dev": FRAME, "val": FRAME}, "two splits are 'dev'"),
+    "two dev splits": ({"train": FRAME, "dev": FRAME, "Dev": FRAME}, "two splits are 'dev'"),
     "a number": (3, "3 (int) is not a data set: give a DataFrame"),
     "a split that is no table": ({"train": FRAME, "test": 3}, "split 'test' .* is not a table"),
     "texts alone": (["a", "b"], "is not a data set: give a DataFrame"),

@@ -42,14 +42,18 @@ def _serve(monkeypatch):
     calls: list[tuple] = []
 
     def serve(answer):
-        def load_dataset(*args, **kwargs):
-            calls.append((args, kwargs))
+        def load_dataset_builder(path, config=None, **kwargs):
+            calls.append((path, config, kwargs))
             if isinstance(answer, Exception):
                 raise answer
-            return DatasetDict(answer)
+            return Mock(
+                config=Mock(data_files=None),
+                info=Mock(builder_name="parquet"),
+                as_dataset=lambda: DatasetDict(answer),
+            )
 
-        monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-        monkeypatch.setattr(hub, "_why_unreachable", lambda hub_id: None)
+        monkeypatch.setattr(datasets, "load_dataset_builder", load_dataset_builder)
+        monkeypatch.setattr(hub, "_why_unreachable", lambda *ids: None)
         return calls
 
     return serve
@@ -70,7 +74,7 @@ def test_class_labels_split_map_and_columns(serve):
         "test_mismatched": "validation_mismatched",
     }
     dataset = load_hub("nyu-mll/glue", "mnli", wanted, PAIRS)
-    assert calls == [(("nyu-mll/glue", "mnli"), {})]
+    assert calls == [("nyu-mll/glue", "mnli", {"revision": None})]
     assert dataset.name == "glue"
     assert set(dataset.splits) == {"train", "test", "test_mismatched"}
     train = dataset.splits["train"]
@@ -191,7 +195,12 @@ def test_missing_parts(serve, split_map, columns, expected):
     ("answer", "expected"),
     [
         (RuntimeError("Dataset scripts are no longer supported"), "scripts are not"),
-        (ValueError("Config name is missing.\nPick one of ['a']"), "after a colon: some/set:NAME"),
+        (
+            ValueError(
+                "Config name is missing.\nPlease pick one among the available configs: ['a']"
+            ),
+            "has the configurations a: write one of them after the id and a colon (ID:a)",
+        ),
         (OSError("disk\nfull"), "cannot be read: disk full; or put train.jsonl"),
     ],
 )
@@ -247,13 +256,15 @@ def test_offline_mode_is_named_and_a_data_set_that_the_hub_does_not_have(monkeyp
 def test_the_local_cache_is_used_if_the_hub_cannot_be_reached(serve, monkeypatch):
     seen = []
     serve({"train": nli(("a", "b", 0), ("c", "d", 2))})
-    answer = datasets.load_dataset
+    answer = datasets.load_dataset_builder
     monkeypatch.setattr(
         datasets,
-        "load_dataset",
-        lambda *args: seen.append(huggingface_hub.constants.HF_HUB_OFFLINE) or answer(*args),
+        "load_dataset_builder",
+        lambda *args, **options: (
+            seen.append(huggingface_hub.constants.HF_HUB_OFFLINE) or answer(*args, **options)
+        ),
     )
-    monkeypatch.setattr(hub, "_why_unreachable", lambda hub_id: "no cable")
+    monkeypatch.setattr(hub, "_why_unreachable", lambda *ids: "no cable")
     dataset = load_hub("some/set", columns=PAIRS)
     assert seen == [True]
     assert dataset.notes == ("the hub cannot be reached (no cable): read from the local cache",)

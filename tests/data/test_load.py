@@ -32,7 +32,9 @@ def _asked(monkeypatch):
     """Stand in for the hub; return what it is asked for."""
     asked: list[tuple] = []
 
-    def load_hub(hub_id, config=None, split_map=None, columns=None, label_names=None):
+    def load_hub(
+        hub_id, config=None, split_map=None, columns=None, label_names=None, revision=None
+    ):
         asked.append((hub_id, config, split_map, columns, label_names))
         splits = {name: made(name, 100) for name in ("train", "test")}
         return TextDataset(hub_id.split("/")[-1], splits, notes=("from the hub",))

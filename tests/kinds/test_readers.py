@@ -137,7 +137,7 @@ def test_features_of_datasets_name_the_classes():
     rows = {"tokens": words, "ner_tags": [[0, 1], [1, 2]] * 5}
     tags = ["O", "B-X", "I-X", "never"]
     found = load(rows, tags, tokens=datasets.Sequence(text), ner_tags=None)
-    assert found.label_names == ("B-X", "I-X", "O")
+    assert found.label_names == ("O", "B-X", "I-X", "never")
     assert found.splits["train"].kind.name == "token_classification"
     rows = {"text": [f"t{number}" for number in range(10)], "label": [[0], [0, 1]] * 5}
     found = load(rows, ["x", "y"], text=text, label=None)

@@ -1,0 +1,107 @@
+"""Parquet files, with the names of classes that ``datasets`` writes into their metadata."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from auxlearn.core.errors import DataError, first_line, shorten
+from auxlearn.core.files import read_file
+from auxlearn.core.table import LARGEST_FILE, Table, check_columns
+
+
+def read_parquet(path: Path) -> Table:
+    import pyarrow
+    from pyarrow import parquet
+
+    content = pyarrow.py_buffer(read_file(path, LARGEST_FILE, DataError))
+    try:
+        # ParquetFile reads this one file; read_table would take folder names for columns.
+        with parquet.ParquetFile(content) as file:
+            check_columns(path, file.schema_arrow.names)
+            return _table(path, file.read())
+    except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
+        # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
+        reason = shorten(first_line(error), 150)
+        raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
+
+
+def _table(path: Path, table: Any) -> Table:
+    features = _features(table.schema.metadata or {})
+    columns = {name: _values(path, name, table[name]) for name in table.column_names}
+    class_names = class_names_of(features or {})
+    for name, names in class_names.items():
+        if name in columns:
+            columns[name] = by_name(columns[name], names, str(path))
+    return Table(str(path), columns, class_names=None if features is None else class_names)
+
+
+def _features(metadata: Mapping[bytes, bytes]) -> Mapping[str, Any] | None:
+    """Return the features of ``datasets`` in the metadata of a schema; none if others wrote it."""
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+    except (LookupError, ValueError, TypeError):
+        return None
+    return features if isinstance(features, Mapping) else None
+
+
+def class_names_of(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes of the features that have any."""
+    known = {name: _names_of(feature) for name, feature in features.items()}
+    return {name: names for name, names in known.items() if names}
+
+
+def _names_of(feature: Any) -> tuple[str, ...]:
+    """Return the names of the classes of a feature of ``datasets``, as an object or as JSON, or of
+    those in its lists.
+    """
+    if isinstance(feature, list) and len(feature) == 1:  # a sequence, in earlier versions
+        return _names_of(feature[0])
+    as_json = feature if isinstance(feature, Mapping) else getattr(feature, "__dict__", {})
+    names = as_json.get("names")
+    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    inner = as_json.get("feature")
+    return _names_of(inner) if inner is not None else ()
+
+
+def by_name(values: Sequence[Any], names: Sequence[str], where: str) -> list[Any]:
+    """Return the names of class numbers, also in lists and as text; -1 is a hidden label, as in
+    GLUE. Whatever is no whole number stays as it is.
+    """
+
+    def name(value: Any) -> Any:
+        if isinstance(value, list):
+            return [name(item) for item in value]
+        if isinstance(value, str) and value not in names and value.lstrip("-").isdecimal():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            return value
+        if value == -1:
+            return None
+        if not 0 <= value < len(names):
+            raise DataError(f"{where}: class {value}, but only {len(names)} names are known")
+        return names[value]
+
+    return [name(value) for value in values]
+
+
+def _values(path: Path, name: str, column: Any) -> list[Any]:
+    """Return the values of a column. Times that Python has no values for, such as those after the
+    year 9999, are read as whole numbers, so that they do not spoil the other columns.
+    """
+    import pyarrow
+
+    try:
+        return list(column.to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError):
+        pass
+    try:
+        return list(column.cast(pyarrow.int64()).to_pylist())
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{path}: column '{shorten(name)}' cannot be read "
+            f"({shorten(' '.join(str(error).split()), 100)}): remove it or save it as text"
+        ) from None
