@@ -135,9 +135,9 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3410,
+    "core": 3447,
     "kinds": 2570,
-    "data": 4775,
+    "data": 4785,
     "encoders": 2160,
     "scoring": 745,
     "objectives": 1035,

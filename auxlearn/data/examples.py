@@ -99,8 +99,6 @@ def parse_examples(
         require(kind, "pairs of texts")
     used = {columns.text, columns.text_pair, columns.label}
     texts = text_values(kind.texts(table, columns.text), columns.text)
-    if kind.per_token:
-        _check_words(table, texts)
     found = kind.read(table, columns.label, columns, form) if has_labels else None
     labels = None if found is None else found.labels
     if labels is not None:
@@ -309,16 +307,6 @@ def assemble(
             splits[name] = to_split(examples, name)
             notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")
     return splits, notes
-
-
-def _check_words(table: Table, texts: list[str]) -> None:
-    """Refuse treebanks whose words may not be handed on: each is ``_`` there."""
-    for row, text in enumerate(texts):
-        if set(text) == {"_", " "}:
-            raise DataError(
-                f"{table.place(row)}: every word is '_', as in treebanks that are shipped without "
-                "their texts: put the words in as the treebank's README says"
-            )
 
 
 def text_values(table: Table, column: str) -> list[str]:
