@@ -46,5 +46,5 @@ def command(
     if output is not None:
         click.echo(f"{len(frame)} rows: {output}")
         return
-    for row in frame.to_dict("records"):
+    for row in frame.astype(object).where(frame.notna(), None).to_dict("records"):
         print_json(row, indent=None)

@@ -51,7 +51,8 @@ def score(
 
     Returns:
         Number of the text (and of the word), the token, word or text, its log-probability in nats,
-        and the entropy of the prediction; see :func:`~auxlearn.scoring.levels.score_levels`.
+        and the entropy of the prediction, both empty where no token is known; see
+        :func:`~auxlearn.scoring.levels.score_levels`.
 
     Raises:
         UserError: The encoder cannot score, or the texts cannot be read.
@@ -66,7 +67,7 @@ def score(
     from auxlearn.encoders.device import default_device
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.results.console import default_reporter
-    from auxlearn.scoring.levels import score_levels
+    from auxlearn.scoring.levels import score_levels, unknown_note
 
     loaded = load_encoder(str(encoder), ["unused"], do_lower_case=do_lower_case)
     check_length(loaded.config, max_length)
@@ -76,6 +77,8 @@ def score(
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress
     )
+    if note := unknown_note(table):
+        show.message(note)
     if place is not None:
         write_table(place, table)
     return pandas.DataFrame(table.columns)

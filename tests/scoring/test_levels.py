@@ -2,10 +2,12 @@
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 import transformers
 
+import auxlearn
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import EncoderError
 from auxlearn.data.dataset import Split
@@ -17,6 +19,7 @@ from auxlearn.scoring.pseudo_likelihood import (
     pseudo_log_likelihood,
     score_texts,
 )
+from tests import helpers
 from tests.helpers import LABELS, LINES, tokenized
 
 TEXTS = ("The parser reads a file.", "A tagger learns words, slowly.")
@@ -81,6 +84,31 @@ def test_words_and_texts_are_sums_over_tokens(tables):
     assert texts["form"] == list(TEXTS)
     assert "parser" in words["form"]
     assert len(tokens["form"]) == sum(texts["tokens"])
+
+
+def test_unknown_tokens_have_rows_and_no_score(trained_folder, tmp_path):
+    encoder = str(trained_folder("bert"))
+    texts, kept = ["the parser ☃☃ reads", "☃", "the parser reads"], tmp_path / "scores.csv"
+    reporter = helpers.Messages()
+    found = {
+        level: auxlearn.score(encoder, texts, level=level, output=kept, reporter=reporter)
+        for level in ("token", "word", "text")
+    }
+    assert sum("(text 0, 1)" in line for line in reporter.lines) == 3, reporter.lines
+    tokens, words, whole = found.values()
+    lacking = tokens["form"] == "[UNK]"
+    assert lacking.sum() == 2
+    assert (tokens["log_probability"].isna() == lacking).all()
+    sums = tokens.groupby("text")["log_probability"].sum(min_count=1)  # none of no numbers
+    np.testing.assert_allclose(whole["log_probability"], sums, rtol=1e-12)
+    assert whole["unknown"].tolist() == [1, 1, 0]
+    scored = (~lacking).groupby(tokens["text"]).sum()
+    assert whole["tokens"].tolist() == scored.tolist()
+    assert words["log_probability"].isna().sum() == 2
+    assert kept.read_text().splitlines()[2] == "1,☃,0,1,,"
+    known = auxlearn.score(encoder, texts[2:], level="text", reporter=(quiet := helpers.Messages()))
+    assert known["log_probability"][0] == pytest.approx(whole["log_probability"][2], rel=1e-6)
+    assert not [line for line in quiet.lines if "does not know" in line]
 
 
 def test_the_entropy_of_a_uniform_prediction_is_the_logarithm_of_the_vocabulary():
