@@ -268,7 +268,7 @@ FAMILIES = {
         pooler_prefixes=("pooler.",),
         accepts_4d_masks=True,
     ),
-    # Its attention depends on distances in the input, which no positions can change.
+    # Its attention depends on distances in the input, which no position ids can change.
     "mpnet": Family(
         lambda model, hidden: model.lm_head(hidden),
         _head_on_sequence,

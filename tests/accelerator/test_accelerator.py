@@ -64,6 +64,7 @@ OF_WEIGHTING = {
 OF_PASS = {
     "modernbert": 2,  # full and sliding
     "bart": 3,  # encoder, decoder, decoder to encoder
+    "mpnet": 1,
 }
 LOOKS_INTO_MASKS = "transformers/masking_utils.py"
 

@@ -12,7 +12,16 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.space import attends_in_order, reading_order, with_slots
 from tests.helpers import LABELS, tokenized, without_dropout
 
-TAKE = ("bert", "roberta", "distilbert", "electra", "modernbert")
+TAKE = (
+    "bert",
+    "roberta",
+    "distilbert",
+    "electra",
+    "modernbert",
+    "albert",
+    "eurobert",
+    "nomic_bert",
+)
 TEXTS = ("The parser reads a sentence and a word.", "A tagger.")
 
 
@@ -126,7 +135,7 @@ def test_attention_by_addition_is_the_same(encoder, batch):
     )
 
 
-@pytest.mark.parametrize("family", ["deberta-v2", "bart"])
+@pytest.mark.parametrize("family", ["deberta-v2", "bart", "mpnet"])
 def test_an_architecture_without_such_masks_is_named(family, encoder_folder):
     encoder = load_encoder(str(encoder_folder(family)), LABELS)
     with pytest.raises(EncoderError, match=f"architecture '{family}' does not take") as found:
