@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,13 +30,16 @@ SETTINGS = tuple(
 BED = Bed("tiny", range(1), SETTINGS, {"epochs": 4, "batch_size": 6, "encoder": "tiny"})
 
 
+@cache
+def pydocs():
+    return load_dataset("pydocs")
+
+
 def small_draw(setting, draw, data, folder):
     for name, count in (("train", 24), ("dev", 12), ("test", 12)):
-        write_split(
-            folder / f"{name}.jsonl", load_dataset("pydocs").split(name).select([*range(count)])
-        )
+        write_split(folder / f"{name}.jsonl", pydocs().split(name).select([*range(count)]))
     (folder / "unlabelled").mkdir(exist_ok=True)
-    texts = load_dataset("pydocs").split("train").texts[30:60]
+    texts = pydocs().split("train").texts[30:60]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / "unlabelled" / "corpus.jsonl").write_text(lines)
 
