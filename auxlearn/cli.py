@@ -188,6 +188,8 @@ def _usage_line(error: click.UsageError) -> str:
     if hint := suggestion(name, known):
         return f"{message}: {hint}"
     path = error.ctx.command_path if error.ctx else "auxlearn"
+    if name and error.ctx and any(one.nargs == -1 for one in error.ctx.command.params):
+        return f"{message} (before texts that begin with -, write --; see `{path} --help`)"
     return f"{message} (see `{path} --help`)"
 
 

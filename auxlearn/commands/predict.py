@@ -73,6 +73,8 @@ def command(
     if output is not None and as_json:
         raise DataError("--json prints what --output writes to a file: leave one of them out")
     table, read = classify(run, source, output=output, **columns)
+    for note in table.notes:
+        click.echo(f"note: {note}", err=True)
     if output is not None:
         click.echo(f"{len(table):,} texts with their predictions: {output}")
         return
@@ -90,7 +92,7 @@ def command(
         if isinstance(label, str):  # a single class
             said = [label, f"{probabilities[label]:.4f}"]
         else:
-            said = [f"{label:.4f}" if isinstance(label, float) else _text_of(label)]
+            said = [f"{label:.4f}" if isinstance(label, float) else _text_of(label or "")]
         click.echo("\t".join(map(printable, [*said, *map(_text_of, shown.values())])))
 
 

@@ -112,6 +112,15 @@ class _Loader(yaml.SafeLoader):
         return value
 
 
+_BOOL = "tag:yaml.org,2002:bool"
+# As in YAML 1.2: yes, no, on and off are texts, as labels often are; settings take them as well.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag != _BOOL]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_BOOL, re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF"))
+
+
 class _Refused(yaml.MarkedYAMLError):
     """YAML that is valid but is not read."""
 

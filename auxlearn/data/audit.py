@@ -183,10 +183,10 @@ def word_lengths(split: Split) -> Lengths:
 
 
 def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
-    return _summary("tokens", _counts(tokenizer, split), max_length)
+    return _summary("tokens", token_counts(tokenizer, split), max_length)
 
 
-def _counts(tokenizer: Any, split: Split) -> list[int]:
+def token_counts(tokenizer: Any, split: Split) -> list[int]:
     counts: list[int] = []
     for start in range(0, len(split), _CHUNK):
         end = start + _CHUNK
@@ -212,12 +212,12 @@ def whole_lengths(
         key = content_key(
             "whole lengths", tokenizer_settings(tokenizer), longest.texts, longest.text_pairs
         )
-        found = cache.get(key, lambda: {"lengths": torch.tensor(_counts(tokenizer, longest))})
+        found = cache.get(key, lambda: {"lengths": torch.tensor(token_counts(tokenizer, longest))})
         lengths[rows] = found["lengths"].numpy()
     return lengths
 
 
-def describe_lengths(whole: np.ndarray, tokenization: Tokenization) -> str:
+def describe_lengths(whole: np.ndarray, tokenization: Tokenization, where: str = "train") -> str:
     """Return the numbers of tokens of texts, and how much of them is kept, as a sentence."""
     max_length, windowing = tokenization.max_length, tokenization.windowing
     most, how = max_length, "cut"
@@ -233,7 +233,7 @@ def describe_lengths(whole: np.ndarray, tokenization: Tokenization) -> str:
         else f"none is longer than the {max_length} of max_length"
     )
     return (
-        f"tokens per text of train: median {np.median(whole):.0f}, "
+        f"tokens per text of {where}: median {np.median(whole):.0f}, "
         f"95% have at most {np.percentile(whole, 95):.0f}; {reach}"
     )
 

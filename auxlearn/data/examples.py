@@ -139,7 +139,7 @@ def _without_incomplete_rows(table: Table, columns: Columns, kind: Kind) -> Tabl
         return table
     labels = table.columns.get(columns.label, [])
     texts = (table.columns.get(name, []) for name in (columns.text, columns.text_pair))
-    empty = {row for column in texts for row, value in enumerate(column) if _is_empty(value)}
+    empty = {row for column in texts for row, value in enumerate(column) if is_empty(value)}
     missing: list[Any] = [None, ""]
     if kind is CLASSIFICATION and not columns.keep_null_labels:
         missing += ["-", -100]  # SNLI where no label has a majority; a class that torch ignores
@@ -319,8 +319,8 @@ def text_values(table: Table, column: str) -> list[str]:
     for row, value in enumerate(values):
         if isinstance(value, str) and not is_encodable(value):
             raise DataError(f"{table.place(row)}: {HALF_A_PAIR}")
-        if _is_empty(value):
-            others = sum(map(_is_empty, values[row + 1 :]))
+        if is_empty(value):
+            others = sum(map(is_empty, values[row + 1 :]))
             more = f" (and {others:,} more)" if others else ""
             raise DataError(
                 f"{table.place(row)}: empty text in column '{shorten(column)}'{more}: "
@@ -339,7 +339,8 @@ def text_values(table: Table, column: str) -> list[str]:
     return values
 
 
-def _is_empty(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
+    """Return whether a cell of a column of texts has none, or no visible character."""
     return value is None or (is_blank(value) if isinstance(value, str) else value == [])
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.arguments import Column, UserPath, checked
-from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
+from auxlearn.core.errors import DataError, did_you_mean, is_blank, shorten, some_of
 from auxlearn.core.files import expand, user_path
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import check_distinct, text_values
+from auxlearn.data.examples import check_distinct, is_empty, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_table_or_lines, write_table
 from auxlearn.kinds.base import Arrays, Kind
@@ -114,10 +114,14 @@ def texts_table(found: Table | list[str], where: str) -> tuple[Table, bool]:
     """Return what was read as a table, without blank lines, and whether it was one."""
     if isinstance(found, Table):
         return found, True
-    rows = {number: line.strip() for number, line in enumerate(found, 1) if line.strip()}
+    rows = {number: line.strip() for number, line in enumerate(found, 1) if not is_blank(line)}
     if not rows:
         raise DataError(f"{where} contains no text")
-    return Table(where, {"text": list(rows.values())}, list(rows)), False
+    inside = found[: max(rows)]
+    blank = [number for number, line in enumerate(inside, 1) if is_blank(line)]
+    note = f"blank lines are left out: {some_of(blank)} of {where}"
+    notes = (note,) if blank else ()
+    return Table(where, {"text": list(rows.values())}, list(rows), notes=notes), False
 
 
 @checked
@@ -146,10 +150,10 @@ def predict(
     Returns:
         The table with all its columns, and further ones: ``predicted_label`` and
         ``probability_CLASS`` for each class. A DataFrame keeps its index; other texts are numbered
-        from 0, by the index ``example``.
+        from 0, by the index ``example``. A row without a text has no prediction.
 
     Raises:
-        UserError: The run is not finished, a column is missing, a text is empty, or the run was
+        UserError: The run is not finished, a column is missing, every text is empty, or the run was
             trained on pairs of texts and there are none.
     """
     folder = finished_folder(run)
@@ -183,7 +187,10 @@ def classify(
     kind, table = kind_of(config.kind), source.table
     text = find_text(table.columns, columns, kind.text_columns)
     reading = columns.model_copy(update={"text_column": text})
-    readable = kind.texts(table, reading.text) if reading.text in table.columns else table
+    given = [table.columns[one] for one in (text, reading.text_pair) if one in table.columns]
+    rows = [row for row in range(len(table)) if not any(is_empty(one[row]) for one in given)]
+    part = table.rows(rows) if 0 < len(rows) < len(table) else table
+    readable = kind.texts(part, text) if text in table.columns else part
     texts, pairs = _texts(readable, reading, RunResults.load(run).dataset.pairs)
 
     from auxlearn.evaluation.evaluator import Classifier
@@ -200,6 +207,13 @@ def classify(
     added = prediction_columns(
         kind, blocks, len(texts), classifier.label_names, classifier.thresholds
     )
+    if len(part) < len(table):
+        first = table.place(min({*range(len(table))} - {*rows}))
+        count = len(table) - len(part)
+        note = f"rows without a text, and so without a prediction: {count:,}, the first is {first}"
+        table = replace(table, notes=(*table.notes, note))
+        by_row = {name: dict(zip(rows, one, strict=True)) for name, one in added.items()}
+        added = {name: [one.get(row) for row in range(len(table))] for name, one in by_row.items()}
     table = replace(table, columns=table.columns | added)
     if output is not None:
         write_table(output, table, source.path, list(added))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
@@ -64,6 +65,8 @@ def score(
 
     import pandas
 
+    from auxlearn.data.audit import describe_lengths, token_counts
+    from auxlearn.data.tokens import Tokenization
     from auxlearn.encoders.device import default_device
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.results.console import default_reporter
@@ -74,6 +77,10 @@ def score(
     show = reporter or default_reporter(verbose)
     for line in loaded.notes:
         show.message(line)
+    whole = np.array(token_counts(loaded.tokenizer, split))
+    if whole.max() > max_length:
+        tokenization = Tokenization(loaded.tokenizer, max_length)
+        show.message(describe_lengths(whole, tokenization, "those to score"))
     table = score_levels(
         loaded.to(default_device()), split, level, max_length, passes, show.progress
     )

@@ -17,6 +17,7 @@ from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import user_path
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import USUAL, Columns, Windowing
+from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import read_corpus
@@ -86,6 +87,7 @@ class ObjectiveContext:
         text_column: Column of the text in corpora; by default ``text``.
         windowing: How longer texts are read; see :mod:`auxlearn.data.tokens`.
         evaluated: The examples that the run is evaluated on, which none may be trained on.
+        say: Receives what a user should know, a sentence at a time.
     """
 
     name: str
@@ -100,6 +102,7 @@ class ObjectiveContext:
     text_column: str | None = None
     windowing: Windowing = HEAD
     evaluated: Evaluated | None = None
+    say: Callable[[str], None] = lambda line: None
 
     @property
     def device(self) -> torch.device:
@@ -198,7 +201,14 @@ class ObjectiveContext:
         Raises:
             DataError: As for :meth:`read_corpus`.
         """
-        return self.texts if corpus is None else self.tokenize_split(self.read_corpus(corpus))
+        if corpus is None:
+            return self.texts
+        split = self.read_corpus(corpus)
+        texts = self.tokenize_split(split)
+        whole = whole_lengths(self._tokenization, split, texts, self.cache)
+        if whole.max() > self.max_length:
+            self.say(describe_lengths(whole, self._tokenization, str(corpus)))
+        return texts
 
     def token_tags(self, tagger: Tagger, corpus: str | None = None) -> list[str | None]:
         """Return a tag for each token of the training texts, or of a corpus file: its word's tag.

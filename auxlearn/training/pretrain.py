@@ -39,6 +39,7 @@ from auxlearn.core.settings import Columns, PluginChoice
 from auxlearn.core.signals import StopRequest
 from auxlearn.core.validation import validate
 from auxlearn.core.version import __version__
+from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import read_corpus
@@ -277,6 +278,8 @@ def pretrain(
     loaded.to(compute.device)
     tokenization = Tokenization(loaded.tokenizer, max_length)
     train_texts = tokenization.tokenize_split(train, cache, reporter.progress)
+    whole = whole_lengths(tokenization, train, train_texts, cache)
+    reporter.message(describe_lengths(whole, tokenization))
     held_out_texts = tokenization.tokenize_split(held_out, cache)
     with folder.locked(inputs):
         if finished := folder.results(reporter):  # by another process in the meantime

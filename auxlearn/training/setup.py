@@ -387,6 +387,7 @@ class Materials:
             text_column=self.config.text_column,
             windowing=self.config.windowing,
             evaluated=self.evaluated,
+            say=self.reporter.message,
         )
 
     def primary_loss(self, texts: TokenizedTexts) -> PrimaryLoss:

@@ -144,6 +144,30 @@ def test_a_table_comes_back_with_its_columns_and_predictions(run, expected, tmp_
     check(again, expected[kept])
 
 
+def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, tmp_path):
+    texts = [helpers.LINES[0], "", helpers.LINES[1], "\u200b"]
+    whole = auxlearn.predict(run, [texts[0], texts[2]])
+    found = auxlearn.predict(run, pd.DataFrame({"id": list("abcd"), "text": texts}))
+    assert found["predicted_label"].isna().tolist() == [False, True, False, True]
+    pd.testing.assert_frame_equal(
+        found.dropna()[ADDED].reset_index(drop=True),
+        whole[ADDED].reset_index(drop=True),
+        check_dtype=False,
+    )
+    for name, lines in (("in.csv", ["text", *texts[:2], texts[2]]), ("in.txt", texts)):
+        quoted = [f'"{line}"' if name == "in.csv" else line for line in lines]
+        (tmp_path / name).write_text("\n".join(quoted) + "\n")
+        for suffix in (".csv", ".jsonl", ".parquet"):
+            output = tmp_path / f"out{suffix}"
+            result = call("predict", run, "--file", tmp_path / name, "--output", output)
+            assert ("in.csv:3" if name == "in.csv" else "left out: 2 of") in result.stderr
+            labels = READ[suffix](output)["predicted_label"]
+            assert labels.dropna().tolist() == whole["predicted_label"].tolist()
+            assert len(labels) == 2 + (name == "in.csv")
+    assert call("predict", run, "--file", tmp_path / "in.csv").stdout.splitlines()[1] == "\t"
+    assert "before texts that begin with -, write --" in error("predict", run, "-1 star")
+
+
 def test_types_of_parquet_columns_are_kept(run, tmp_path):
     schema = pa.schema([("text", pa.large_string()), ("n", pa.int16()), ("t", pa.timestamp("ms"))])
     table = pa.table({"text": TEXTS[:2], "n": [1, 2], "t": [0, 1]}, schema=schema)
@@ -170,7 +194,7 @@ def test_other_columns_and_formats(run, expected, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"texts": ["a", " "]}, "row 2: empty text"),
+        ({"texts": ["", " "]}, "row 1: empty text in column 'text' (and 1 more)"),
         ({"texts": ["a", 3]}, "must hold text, but this is 3 (int)"),
         ({"texts": []}, "contains no text"),
         ({"texts": ROWS, "text_column": "txt"}, "no column 'txt'.*did you mean 'text'"),
@@ -338,7 +362,7 @@ def test_several_labels_may_stand_for_one_class(run, tmp_path):
         ({"dataset": ROWS, "split_column": "fold"}, "no column 'fold' that names splits"),
         ({"dataset": {"train": ROWS}, "split": "test"}, "there is no split 'test'"),
         ({"dataset": ROWS.drop(columns="label")}, "has no label column 'label'"),
-        ({"dataset": ROWS.assign(label=0.5)}, "numbers are predicted by runs with --kind"),
+        ({"dataset": ROWS.assign(label=0.5)}, "has the labels 0.5, the model knows no, yes"),
         ({"dataset": []}, "has no rows"),
         ({"dataset": {"../x": "pydocs"}}, "'../x' is not a plain name"),
         ({"dataset": "pydoc"}, "did you mean 'pydocs'?"),

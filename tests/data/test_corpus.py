@@ -4,7 +4,10 @@ import pytest
 
 from auxlearn.core.errors import DataError, is_blank
 from auxlearn.data.examples import read_corpus
+from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation.predict import read_texts_file, texts_of
+from auxlearn.evaluation.score import score
+from tests import helpers
 from tests.helpers import write_splits
 
 
@@ -52,3 +55,24 @@ def test_a_document_in_json_is_not_read_by_its_lines(read, tmp_path):
     path.write_text('[{"text": "one"}, {"text": "two"}]')
     with pytest.raises(DataError, match=r"one object on each line and the suffix \.jsonl"):
         read(path)
+
+
+def test_what_is_cut_of_a_corpus_and_of_texts_to_score_is_said(one_layer, tmp_path, capsys):
+    loaded = load_encoder(str(one_layer), ["unused"])
+    lines = ["a short one", "word " * 100]
+    (tmp_path / "long.txt").write_text("\n".join(lines))
+    counts = [len(ids) for ids in loaded.tokenizer(lines)["input_ids"]]
+    kept = f"keeps {(counts[0] + 64) / sum(counts):.1%} of all tokens"
+    context = helpers.context(loaded, helpers.tokenized(loaded, lines, [0, 1]), tmp_path)
+    said = []
+    context.say = said.append
+    context.texts_of(str(tmp_path / "long.txt"))
+    assert len(said) == 1
+    assert "1 of 2 are longer than the 64 of max_length and are cut" in said[0]
+    assert kept in said[0]
+    (tmp_path / "short.txt").write_text(lines[0])
+    context.texts_of(str(tmp_path / "short.txt"))
+    assert len(said) == 1
+    for texts in (lines, lines[:1]):
+        score(str(one_layer), texts, level="text", max_length=64, passes=1)
+        assert (kept in capsys.readouterr().err) == (len(texts) == 2)

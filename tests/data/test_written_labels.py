@@ -10,8 +10,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import DataError
+from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.settings import Columns
 from auxlearn.data.load import load_dataset
 from auxlearn.data.run_data import with_found_kind
@@ -293,6 +293,22 @@ def test_tags_that_the_user_renames_are_not_converted():
     renamed = {"B-X": ["B_PER"], "I-X": ["I_PER"]}
     found = load_dataset({"train": rows, "dev": rows}, columns=Columns(labels=renamed))
     assert labels_of(found)[0] == ["B-X", "I-X", "O"]
+
+
+def test_yes_and_no_in_a_file_of_settings_are_labels_where_labels_are_needed(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "labels: {yes: [on, y, 1], no: [off, true]}\nkeep_model: no\ncompile: off\nseed: 1\n"
+    )
+    config = load_config(path)
+    assert config.labels == {"yes": ("on", "y", "1"), "no": ("off", "true")}
+    assert (config.keep_model, config.compile) == (False, False)
+    path.write_text(config.to_yaml())
+    assert load_config(path) == config
+    for written_number in ("017", "1:30"):
+        path.write_text(f"labels: {{a: {written_number}}}\n")
+        with one_line(ConfigError, f"'{written_number}' is", "quotation marks"):
+            load_config(path)
 
 
 @pytest.mark.parametrize(("tag", "metric"), [("NOUN", "accuracy"), ("B-X", "span_f1")])
