@@ -33,11 +33,6 @@ class Table:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
 
-    def rows(self, chosen: list[int]) -> Table:
-        """Return the table of some rows, which keep their names."""
-        columns = {name: [column[row] for row in chosen] for name, column in self.columns.items()}
-        return replace(self, columns=columns, places=[self.place(row) for row in chosen])
-
     def place(self, row: int) -> str:
         """Return the location of a row: ``file:line``, or ``file, row n`` without lines."""
         if self.places is not None:

@@ -189,7 +189,7 @@ def classify(
     reading = columns.model_copy(update={"text_column": text})
     given = [table.columns[one] for one in (text, reading.text_pair) if one in table.columns]
     rows = [row for row in range(len(table)) if not any(is_empty(one[row]) for one in given)]
-    part = table.rows(rows) if 0 < len(rows) < len(table) else table
+    part = table.select(rows) if 0 < len(rows) < len(table) else table
     readable = kind.texts(part, text) if text in table.columns else part
     texts, pairs = _texts(readable, reading, RunResults.load(run).dataset.pairs)
 
