@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, first_line, shorten, some_of
+from auxlearn.core.hub import repository_info
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table, joined
 from auxlearn.data.dataset import TextDataset, split_names
@@ -19,8 +20,6 @@ from auxlearn.data.parquet import by_name, class_names_of
 from auxlearn.data.tables import READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS
 from auxlearn.kinds.choose import KINDS, named
-
-TIMEOUT_SECONDS = 5.0  # time in which the hub must answer whether it has a data set
 
 #: The hub's own conversion of a data set, which needs no script.
 CONVERTED = "refs/convert/parquet"
@@ -255,32 +254,12 @@ def _cached(shown: str, hub_id: str, config: str | None, revision: str | None) -
 
 def _why_unreachable(hub_id: str, revision: str | None = None) -> str | None:
     """Ask the hub for a data set; return ``None`` if it answers, else the reason it does not."""
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import (
-        HfHubHTTPError,
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
+    refused = DataError(
+        f"the hub has no data set '{hub_id}' that may be read without logging in: check the id, "
+        f"log in with `hf auth login`, or {USE_A_FOLDER}"
     )
-
-    if constants.HF_HUB_OFFLINE:
-        return "HF_HUB_OFFLINE is set"
-    try:
-        HfApi().dataset_info(hub_id, revision=revision, timeout=TIMEOUT_SECONDS)
-    except RevisionNotFoundError as error:
-        raise DataError(f"hub data set '{hub_id}' has no revision '{revision}'") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise DataError(
-            f"the hub has no data set '{hub_id}' that may be read without logging in: check the "
-            f"id, log in with `hf auth login`, or {USE_A_FOLDER}"
-        ) from error
-    except HfHubHTTPError as error:
-        return f"it answers with status {error.response.status_code}"
-    except Exception as error:
-        # The exception types of a failed connection belong to the HTTP library that
-        # huggingface_hub uses, which differs between its versions.
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
-    return None
+    answer = repository_info(hub_id, "dataset", refused, revision)
+    return answer if isinstance(answer, str) else None
 
 
 @contextmanager

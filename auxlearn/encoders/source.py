@@ -9,6 +9,7 @@ from pathlib import Path
 
 from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
 from auxlearn.core.files import content_digest, user_path, verify_export
+from auxlearn.core.hub import repository_info
 from auxlearn.core.settings import ENCODERS, REDIRECTED, encoder_source
 from auxlearn.encoders import checks
 from auxlearn.encoders.shared import quiet_transformers
@@ -24,9 +25,6 @@ VOCABULARIES = {
     "spiece.model",
     "sentencepiece.bpe.model",
 }
-
-#: Seconds in which the hub must answer whether it has an encoder.
-TIMEOUT_SECONDS = 5.0
 
 #: Suffixes of the files that configuration and tokenizer are loaded from.
 _SUFFIXES = (".json", ".txt", ".model")
@@ -127,32 +125,34 @@ def _from_hub(name: str, source: str) -> Path:
     """Return the folder of one commit of a repository, from the hub or from its cache."""
     from huggingface_hub import constants, try_to_load_from_cache
 
-    if constants.HF_HUB_OFFLINE:
-        reason = "HF_HUB_OFFLINE is set"
-    else:
-        answer = _downloaded(name, source, constants.HF_HUB_CACHE)
-        if isinstance(answer, Path):
-            return answer
-        reason = answer
+    cache_folder = constants.HF_HUB_CACHE
+    answer = _downloaded(name, source, cache_folder, constants.HF_HUB_OFFLINE)
+    if isinstance(answer, Path):
+        return answer
     former = source.rpartition("/")[2]  # the name that older versions have cached it under
     for repository in (source, *([former] if former in REDIRECTED else [])):
-        config = try_to_load_from_cache(repository, "config.json", constants.HF_HUB_CACHE)
+        config = try_to_load_from_cache(repository, "config.json", cache_folder)
         if isinstance(config, str):
             return Path(config).parent
     raise EncoderError(
-        f"encoder '{name}' ({source}) is not in the cache, and the hub cannot be asked ({reason}): "
+        f"encoder '{name}' ({source}) is not in the cache, and the hub cannot be asked ({answer}): "
         f"run `hf download {source}` where there is a network, and give the folder with --encoder"
     )
 
 
 @cache  # so that all parts of a run are of one commit, and the hub is asked once
-def _downloaded(name: str, source: str, hub_cache: str) -> Path | str:
+def _downloaded(name: str, source: str, cache_folder: str, offline: bool) -> Path | str:
     """Return the folder of what the hub has now, or why it cannot be asked."""
     from huggingface_hub import snapshot_download
 
-    files = _files_of(name, source)
-    if isinstance(files, str):
-        return files
+    refused = EncoderError(
+        f"the hub has no encoder '{name}' ({source}) that may be read without logging in: check "
+        "the id, or log in with `hf auth login`"
+    )
+    answer = repository_info(source, "model", refused)
+    if isinstance(answer, str):
+        return answer
+    files = [sibling.rfilename for sibling in answer.siblings or []]
     weights = next((file for file in WEIGHT_FILES if file in files), "")
     settings = [file for file in files if "/" not in file and file.endswith(_SUFFIXES)]
     shards = f"{weights.partition('.')[0]}-*" if weights.endswith(".json") else weights
@@ -160,30 +160,3 @@ def _downloaded(name: str, source: str, hub_cache: str) -> Path | str:
         return Path(snapshot_download(source, allow_patterns=[*settings, shards]))
     except OSError as error:  # those of huggingface_hub and of HTTP are
         return named_fault(error)
-
-
-def _files_of(name: str, source: str) -> list[str] | str:
-    """Return the names of a repository's files, or why the hub does not answer.
-
-    It is asked once: transformers would try for minutes before it reads its cache.
-    """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        HFValidationError,
-        RepositoryNotFoundError,
-    )
-
-    try:
-        info = HfApi().model_info(source, timeout=TIMEOUT_SECONDS)
-    except (RepositoryNotFoundError, GatedRepoError, HFValidationError) as error:
-        raise EncoderError(
-            f"the hub has no encoder '{name}' ({source}) that may be read without logging in: "
-            "check the id, or log in with `hf auth login`"
-        ) from error
-    except HfHubHTTPError as error:
-        return f"it answers with status {error.response.status_code}"
-    except Exception as error:  # of the HTTP library, which differs between versions
-        return named_fault(error)
-    return [sibling.rfilename for sibling in info.siblings or []]

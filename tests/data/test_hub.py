@@ -233,7 +233,7 @@ def test_a_hub_that_refuses_fails_in_seconds(monkeypatch, tmp_path):
 
 
 def test_a_hub_that_does_not_answer_fails_in_seconds(monkeypatch, tmp_path):
-    monkeypatch.setattr(hub, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr("auxlearn.core.hub.TIMEOUT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         text, seconds = unreachable(monkeypatch, tmp_path, address)
@@ -248,7 +248,7 @@ def test_offline_mode_is_named_and_a_data_set_that_the_hub_does_not_have(monkeyp
         load_hub("some/set")
     refuse = Mock(side_effect=HFValidationError("no such id"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refuse)
     with pytest.raises(DataError, match="the hub has no data set 'some/set' that may be read"):
         load_hub("some/set")
 
