@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 import click
 
-from auxlearn.commands.options import ExampleCommand, option_flag
+from auxlearn.commands.options import ExampleCommand, option_records
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.results.console import output
-
-if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
-    from auxlearn.core.registry import Registry
 
 
 @click.command(cls=ExampleCommand)
@@ -23,6 +17,7 @@ if TYPE_CHECKING:
     "what",
     type=click.Choice(["tasks", "losses", "weightings", "encoders", "datasets"]),
     metavar="WHAT",
+    required=False,
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option(
@@ -32,14 +27,16 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Python file whose tasks, losses and weightings are listed as well; repeatable.",
 )
-def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None:
-    """List the names of WHAT: tasks, losses, weightings, encoders or datasets.
+def command(what: str | None, names: tuple[str, ...], plugins: tuple[str, ...]) -> None:
+    """List what there is: tasks, losses, weightings, encoders or datasets; all names without WHAT.
 
-    Tasks, losses and weightings are listed with their options and defaults. With NAME, only what
-    has that name.
+    With NAME, only what has that name, and of tasks, losses and weightings their options and
+    defaults.
 
     Examples:
-        # Weightings with their options and defaults
+        # All names
+        auxlearn list
+        # Weightings, a line each
         auxlearn list weightings
         # One task with its options
         auxlearn list tasks l3mask
@@ -47,47 +44,42 @@ def command(what: str, names: tuple[str, ...], plugins: tuple[str, ...]) -> None
         auxlearn list tasks --plugin my_task.py
     """
     from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, canonical, load_plugin
+    from auxlearn.core.settings import ENCODERS
+    from auxlearn.data.load import dataset_names
 
     for path in plugins:
         load_plugin(path)
     registries = {"tasks": TASKS, "losses": LOSSES, "weightings": WEIGHTINGS}
-    if what in registries:
-        _list_plugins(registries[what], list(map(canonical, names)))
+    if what is None:
+        known = {kind: registry.names() for kind, registry in registries.items()}
+        known |= {"encoders": list(ENCODERS), "datasets": list(dataset_names())}
+        _print_columns([(kind, ", ".join(found)) for kind, found in known.items()])
+        click.echo(
+            "\n`auxlearn list tasks` says what each is, `auxlearn list tasks NAME` its options."
+        )
+    elif what in registries:
+        registry = registries[what]
+        summaries = {
+            name: (inspect.getdoc(registry.get(name)) or "").partition("\n")[0]
+            for name in map(canonical, names or registry.names())
+        }
+        _print_columns([*summaries.items()])
+        for name in summaries if names else ():
+            click.echo()
+            _print_columns(option_records(registry, name))
     elif what == "encoders":
-        from auxlearn.core.settings import ENCODERS
-
         _list({name: card.description for name, card in ENCODERS.items()}, what, names)
     else:
-        from auxlearn.data.load import dataset_names
-
         _list(dataset_names(), what, names)
 
 
-def _list(titles: dict[str, str], what: str, names: Sequence[str]) -> None:
+def _list(titles: Mapping[str, str], what: str, names: Sequence[str]) -> None:
     for name in names:
         if name not in titles:
             raise ConfigError(
                 f"'{shorten(name)}' is not among the {what}: {did_you_mean(shorten(name), titles)}"
             )
     _print_columns([(name, titles[name]) for name in names or titles])
-
-
-def _list_plugins(registry: Registry, names: Sequence[str]) -> None:
-    for number, name in enumerate(names or registry.names()):
-        cls = registry.get(name)
-        summary = (inspect.getdoc(cls) or "").partition("\n")[0]
-        if number:
-            click.echo()
-        click.echo(f"{name}: {summary}")
-        fields = cls.Options.model_fields.items()
-        _print_columns([_option(name, option, field) for option, field in fields])
-
-
-def _option(plugin: str, option: str, field: FieldInfo) -> tuple[str, str]:
-    default: Any = field.get_default(call_default_factory=True)
-    shown = f"  [default: {default}]" if default is not None else ""
-    shown = "  [required]" if field.is_required() else shown
-    return f"  {option_flag(plugin, option)}", f"{field.description or ''}{shown}".strip()
 
 
 def _print_columns(rows: Sequence[tuple[str, str]]) -> None:

@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union
@@ -52,6 +53,16 @@ class PathType(click.Path):
 
 
 PATH = PathType(path_type=Path)
+
+
+class Choice(click.Choice[str]):
+    """Several values, of which another one may be called differently elsewhere."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value, checked."""
+        if value not in self.choices and (hint := suggestion(str(value), self.choices)):
+            self.fail(f"'{shorten(str(value))}': {hint}", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Example(NamedTuple):
@@ -121,7 +132,8 @@ _FIRST = (
 
 _OF_PLUGINS = (
     "Such as --fixed-alpha 0.3 and --l3mask-probability 0.2; --OPTION alone (--alpha 0.3) if only "
-    "one of them has it. `auxlearn list tasks`, `list losses` and `list weightings` show them all."
+    "one of them has it. `auxlearn train --aux TASK --weights WEIGHTING --help` shows those of "
+    "what it names, `auxlearn list tasks NAME` those of a task."
 )
 
 
@@ -139,15 +151,21 @@ class RunCommand(ExampleCommand):
         known = {str(one.name): one for one in super().get_params(ctx)}
         return [*(known.pop(name) for name in _FIRST), *known.values()]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse them; the help, which is shown before any has a value, knows them as well."""
+        ctx.meta["arguments"] = list(args)
+        return super().parse_args(ctx, args)
+
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return the sections: options of plug-ins follow those that a first run needs."""
-        found = super().sections(ctx)
+        found, arguments = super().sections(ctx), ctx.meta.get("arguments", [])
+        records = [("--NAME-OPTION VALUE", _OF_PLUGINS)]
+        for setting, registry in CHOSEN_BY.items():
+            for flag, name in pairwise(arguments):
+                if flag == flag_of(setting) and name in registry.names():
+                    records += option_records(registry, name)
         plugins = "Options of the chosen tasks, loss and weighting"
-        return {
-            "Options": found.pop("Options"),
-            plugins: [("--NAME-OPTION VALUE", _OF_PLUGINS)],
-            **found,
-        }
+        return {"Options": found.pop("Options"), plugins: records, **found}
 
     def section_of(self, option: click.Parameter) -> str:
         if option.name in _FIRST or option.name not in RunConfig.model_fields:
@@ -303,6 +321,17 @@ def option_flag(plugin: str, option: str) -> str:
     return f"--{plugin}-{option}".replace("_", "-")
 
 
+def option_records(registry: Registry, plugin: str) -> list[tuple[str, str]]:
+    """Return the options of a plug-in, each with what it is and its default."""
+    records = []
+    for option, field in registry.options(plugin).model_fields.items():
+        default: Any = field.get_default(call_default_factory=True)
+        shown = f"  [default: {default}]" if default is not None else ""
+        shown = "  [required]" if field.is_required() else shown
+        records.append((option_flag(plugin, option), f"{field.description or ''}{shown}".strip()))
+    return records
+
+
 #: Flags of the settings of a run, which no option of a plug-in takes.
 RUN_FLAGS = tuple(map(flag_of, RunConfig.model_fields))
 
@@ -441,7 +470,7 @@ def _form(name: str, field: FieldInfo) -> dict[str, Any]:
     if bool in kinds:
         return form | {"is_flag": True}
     if choices := [kind for kind in kinds if typing.get_origin(kind) is Literal]:
-        return form | {"type": click.Choice(typing.get_args(choices[0]))}
+        return form | {"type": Choice(typing.get_args(choices[0]))}
     if PathLike[str] in kinds and name != "encoder":
         return form | {"type": PATH}
     if name == "output":

@@ -271,7 +271,10 @@ def _band(
     dot = line_marker(x.tolist())
     axes.plot(x, means, dashes, marker=dot, label=name, drawstyle=drawstyle, **style)
     if spread.any():
-        style |= {"alpha": 0.15, "linewidth": 0, "step": "post" if step else None}
+        # Bands that lie over one another are told apart by their edges.
+        for edge in (means - spread, means + spread):
+            axes.plot(x, edge, dashes, linewidth=0.5, alpha=0.7, drawstyle=drawstyle, **style)
+        style |= {"alpha": 0.1, "linewidth": 0, "step": "post" if step else None}
         axes.fill_between(x, means - spread, means + spread, **style)
 
 

@@ -157,16 +157,45 @@ class Interrupted(UserError):
     """The user interrupted a run; the message says how to resume it."""
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Suggest the known names of these initials, or the one most similar; "" if none is.
+#: What settings and values of TrainingArguments of transformers, and of the field, are called here.
+SYNONYMS = {
+    synonym: meant
+    for meant, synonyms in {
+        "epochs": "num_epochs num_train_epochs n_epochs max_epochs max_steps steps",
+        "encoder": "model model_name model_name_or_path base_model checkpoint backbone",
+        "precision": "fp16 bf16 mixed_precision dtype",
+        "batch_size": "per_device_train_batch_size train_batch_size bs",
+        "learning_rate": "lr",
+        "max_length": "max_seq_length max_seq_len",
+        "warmup_ratio": "warmup_steps warmup",
+        "patience": "early_stopping_patience early_stopping",
+        "metric": "metric_for_best_model",
+        "output": "output_dir out_dir save_dir",
+        "dataset": "data data_dir train_file",
+        "aux": "task tasks auxiliary auxiliary_task",
+        "macro_f1": "f1 f1_macro",
+        "micro_f1": "f1_micro",
+        "accuracy": "acc",
+    }.items()
+    for synonym in synonyms.split()
+}
 
-    >>> suggestion("--lr", ["--loss", "--learning-rate"])
-    "did you mean '--learning-rate'?"
-    >>> suggestion("--lr", ["--l3mask-reverse", "--learning-rate"])
-    "did you mean '--l3mask-reverse' or '--learning-rate'?"
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Suggest the known name that is meant, those of these initials, or the one most similar; "" if
+    none is.
+
+    >>> suggestion("--num-epochs", ["--min-epochs", "--epochs"])
+    "did you mean '--epochs'?"
+    >>> suggestion("--mgn", ["--max-grad-norm", "--max-length"])
+    "did you mean '--max-grad-norm'?"
     """
     bare, word = {_bare(one): one for one in sorted(set(known))}, _bare(name)
-    near = [one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word]
+    meant = SYNONYMS.get(word.replace("-", "_"))
+    near = [one for one in bare if one.replace("-", "_") == meant]
+    near = near or [
+        one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word
+    ]
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     return f"did you mean {' or '.join(repr(bare[one]) for one in near[:3])}?" if near else ""
 

@@ -118,7 +118,12 @@ class Registry:
     def require(self, name: str) -> None:
         """Refuse an unknown name; nothing is imported."""
         if canonical(name) not in (names := self.names()):
-            raise ConfigError(f"unknown {self.kind} '{name}': {did_you_mean(name, names)}")
+            hint = did_you_mean(name, names)
+            if self.kind == "weighting" and re.fullmatch(r"[0-9.]+", name):
+                hint = f"for a share write --weights fixed --fixed-alpha {name}"
+            elif "," in name:
+                hint = "several are named one by one, by repeating the option, or as a list"
+            raise ConfigError(f"unknown {self.kind} '{name}': {hint}")
 
     def registered_by(self, module: str) -> list[str]:
         """Return the names that a module has registered, in its order."""

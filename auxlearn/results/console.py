@@ -41,7 +41,7 @@ LINE_EVERY = 60.0
 #: Seconds between two updates of the display of a notebook.
 EVERY = 0.5
 
-#: Messages and evaluations that are kept on that display.
+#: Evaluations that are kept on that display, below all messages.
 SHOWN = 12
 
 
@@ -87,13 +87,14 @@ class NotebookReporter(Reporter):
 
     def __init__(self) -> None:
         self._handle: Any = None
-        self._lines: list[str] = []
+        self._notes: list[str] = []  # messages, which all stay
+        self._lines: list[str] = []  # evaluations
         self._status = ""
         self._bar: tuple[str, int, int] | None = None
         self._shown = float("-inf")
 
     def message(self, text: str) -> None:
-        self._lines.append(text)
+        self._notes.append(text)
         self._show()
 
     @contextmanager
@@ -121,7 +122,8 @@ class NotebookReporter(Reporter):
             self._status = describe_row(entry)
             self._show(force=False)
         else:
-            self.message(describe_row(entry))
+            self._lines.append(describe_row(entry))
+            self._show()
 
     def _show(self, force: bool = True) -> None:
         if not force and time.monotonic() - self._shown < EVERY:
@@ -136,7 +138,7 @@ class NotebookReporter(Reporter):
             self._handle.update(content)
 
     def _html(self) -> str:
-        lines = [html.escape(line) for line in self._lines[-SHOWN:]]
+        lines = [html.escape(line) for line in (*self._notes, *self._lines[-SHOWN:])]
         if self._bar is not None:
             title, done, total = self._bar
             lines.append(

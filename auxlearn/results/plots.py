@@ -114,7 +114,7 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for, and ``overview.png``."""
     run = _RunPlots(entries, results)
     plots = run.figures()
-    above = plots.get("branches") or plots.get("weights") or plots["losses"][:1]
+    above = plots.get("branches") or plots.get("weights") or plots["losses"][:3]
     plots["overview"] = [*above, run.dev]
     config, tasks = results.config, [name for choice in results.config["aux"] for name in choice]
     parts = [results.dataset.name, Path(config["encoder"]).name, " + ".join(tasks) or "single task"]

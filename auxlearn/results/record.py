@@ -364,6 +364,13 @@ class RunResults:
         """Return the scores with one row for each set; see :func:`evaluations_frame`."""
         return evaluations_frame(self.evaluations)
 
+    def history(self) -> pandas.DataFrame:
+        """Return losses, weights and metrics by step: the rows of ``metrics.jsonl``."""
+        import pandas
+
+        path = recorded_file(Path(self), LOGS[0])
+        return pandas.read_json(path, lines=True, precise_float=True).set_index("step")
+
     def save(self, folder: Path) -> None:
         """Write ``results.json``; a run folder with this file is a finished run."""
         paths = [

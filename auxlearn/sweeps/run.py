@@ -33,7 +33,7 @@ from auxlearn.sweeps.view import View, default_view
 
 @checked
 def train(
-    config: Annotated[RunConfig | None, SkipValidation] = None,
+    config: Annotated[Any, SkipValidation] = None,
     reporter: Reporter | None = None,
     *,
     dataset: Any = None,
@@ -51,7 +51,8 @@ def train(
     in files, to the last digit.
 
     Args:
-        config: The settings; or give them as keywords.
+        config: The data set, as ``dataset``; or all settings as a
+            :class:`~auxlearn.core.config.RunConfig`.
         reporter: Shows progress in place of the console or the notebook.
         verbose: Whether progress and warnings are shown where there is no ``reporter``.
         dataset: Folder, name of a data-set card, hub id, or data in memory: a pandas DataFrame, a
@@ -81,14 +82,16 @@ def train(
             results.evaluations["test"].all.macro_f1
             auxlearn.predict(results, ["A quiet, moving film."])
     """
+    if config is not None and not isinstance(config, RunConfig):
+        if dataset is not None or str(config).endswith((".yaml", ".yml")):
+            raise ConfigError(
+                "config is the data set, which is given once, or all settings as a RunConfig: "
+                "auxlearn.load_config reads them from a file"
+            )
+        config, dataset = None, config
     if config is None:
         names = {"dataset": dataset} if dataset is not None and not in_memory(dataset) else {}
         config = _config({**settings, **names})
-    elif not isinstance(config, RunConfig):
-        raise ConfigError(
-            f"the settings are a {type(config).__name__}: give a RunConfig, or settings as "
-            "keywords, such as dataset=... and encoder=..."
-        )
     elif settings or (dataset is not None and "dataset" in config.model_fields_set):
         twice = ", ".join(settings or ["dataset"])
         raise ConfigError(

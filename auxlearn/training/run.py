@@ -249,6 +249,9 @@ class _Run(Materials):
         self._warn_of_language_model(train_texts)
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
+        sizes = [(p.numel(), p.requires_grad) for p in self.encoder.parameters()]
+        trained, every = (sum(n for n, one in sizes if one or both) for both in (False, True))
+        self.reporter.message(f"{trained:,} of {every:,} parameters are trained")
         check_dropout([primary_loss, *(one.task for one in auxiliaries)], self.encoder)
         if config.compile:
             self.reporter.message("compiling the encoder")

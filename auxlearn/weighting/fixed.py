@@ -28,7 +28,7 @@ def fixed_weights(alpha: float | Sequence[float], count: int) -> Tensor:
 
 
 class FixedOptions(MixOptions):
-    alpha: float | tuple[float, ...] = 0.5
+    alpha: float | tuple[float, ...] = 0.3
     """Share of the auxiliary tasks, split equally among them; or a list with the share of each, of
     which some may be 0."""
 

@@ -19,13 +19,14 @@ that selects the checkpoint (:mod:`auxlearn.evaluation.metrics`); the paper has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import DevHead, TrainingStep, ValidationOptions
 from auxlearn.weighting.gradients import (
@@ -96,6 +97,24 @@ class Tartan(LogitWeighting):
     def validation_gradient(self, step: TrainingStep, index: int) -> Gradient:
         """Return a validation gradient over the parameters that are compared."""
         return restricted(step.validation_gradient(index), step.placements, self.compared)
+
+    def account(
+        self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
+    ) -> dict[str, str]:
+        """Return what each weight has become, and the cosine that it has followed."""
+        sentences = {}
+        for name in self.objectives[1:]:
+            weights, cosines = (
+                [row[q.key(name)] for row in rows if q.key(name) in row and row["step"] <= exported]
+                for q in (Quantity.WEIGHT, Quantity.COSINE)
+            )
+            if weights and cosines:
+                mean = sum(cosines) / len(cosines)
+                sentences[name] = (
+                    f"{name}: weight {weights[0]:.3f} at first, {weights[-1]:.3f} at the exported "
+                    f"checkpoint; the mean cosine of its gradient with that of dev was {mean:+.3f}"
+                )
+        return sentences
 
     def _cosines(
         self, gradients: list[Gradient], validation: Gradient, step: TrainingStep

@@ -15,7 +15,7 @@ import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 import auxlearn
-from auxlearn.core.errors import DataError, RunError, UserError
+from auxlearn.core.errors import ConfigError, DataError, RunError, UserError
 from auxlearn.core.files import content_digest
 from auxlearn.core.settings import Columns
 from tests import helpers
@@ -59,6 +59,19 @@ def from_files(settings, tmp_path_factory):
     """A run on files, the reference of all others."""
     place = tmp_path_factory.mktemp("files")
     return auxlearn.train(dataset=write_folder(place / "reviews"), output=place / "run", **settings)
+
+
+def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, settings, tmp_path):
+    given = {**settings, "dataset_name": "reviews", "output": tmp_path / "run", "verbose": False}
+    results = auxlearn.train(FRAME, **given)
+    assert results.evaluations == from_files.evaluations
+    history = results.history()
+    rows = helpers.read_lines(tmp_path / "run" / "metrics.jsonl")
+    assert list(history.index) == [row["step"] for row in rows]
+    evaluated = history[history["kind"] == "eval"]
+    assert evaluated["dev/accuracy"].max() == results.best.value
+    with pytest.raises(ConfigError, match="config is the data set, which is given once"):
+        auxlearn.train(FRAME, dataset=FRAME)
 
 
 def test_python_shows_progress_and_warnings_unless_told_not_to(settings, tmp_path, capsys):

@@ -4,27 +4,38 @@ import json
 
 import pytest
 
-from auxlearn.core.registry import TASKS, WEIGHTINGS
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import ENCODERS
 from auxlearn.data.load import dataset_names
 from tests.cli.helpers import call, error, write_split
 
 
-@pytest.mark.parametrize(("what", "registry"), [("tasks", TASKS), ("weightings", WEIGHTINGS)])
-def test_plug_ins_are_listed_with_their_options(what, registry):
-    text = call("list", what).stdout
-    flat = " ".join(text.split())
+@pytest.mark.parametrize(
+    ("what", "registry"), [("tasks", TASKS), ("losses", LOSSES), ("weightings", WEIGHTINGS)]
+)
+def test_plug_ins_are_listed_with_a_line_each_and_one_with_its_options(what, registry):
+    lines = [" ".join(line.split()) for line in call("list", what).stdout.splitlines()]
+    assert len(lines) == len(registry.names())
     for name in registry.names():
         cls = registry.get(name)
         if not cls.__module__.startswith("auxlearn."):
             continue  # what other tests have registered
-        assert f"{name}: {cls.__doc__.splitlines()[0]}" in text
-        for option, field in cls.Options.model_fields.items():
-            assert f"  --{name}-{option} ".replace("_", "-") in text
+        assert f"{name} {cls.__doc__.splitlines()[0]}" in lines
+    first = next(iter(registry.names()))
+    for name in (first, "fixed") if what == "weightings" else (first,):
+        flat = " ".join(call("list", what, name).stdout.split())
+        for option, field in registry.options(name).model_fields.items():
+            assert f" --{name}-{option} ".replace("_", "-") in flat
             assert " ".join((field.description or "").split()) in flat
     if what == "weightings":
-        (line,) = [line for line in text.splitlines() if "--fixed-alpha" in line]
-        assert line.endswith("[default: 0.5]")
+        assert "--fixed-alpha Share of the auxiliary tasks" in flat
+        assert "[default: 0.3]" in flat
+
+
+def test_without_a_kind_all_names_are_listed():
+    flat = " ".join(call("list").stdout.split())
+    for known in (TASKS.names(), LOSSES.names(), WEIGHTINGS.names(), ENCODERS, dataset_names()):
+        assert ", ".join(known) in flat
 
 
 def test_plug_ins_of_a_file_are_listed(tmp_path):
@@ -37,7 +48,7 @@ def test_plug_ins_of_a_file_are_listed(tmp_path):
         "    def loss(self, encoder, batch, generator): ...\n"
     )
     text = call("list", "tasks", "--plugin", path).stdout
-    assert "cli_listed: A task of my own.\n" in text
+    assert "cli_listed A task of my own." in " ".join(text.split())
     assert "And more" not in text
 
 

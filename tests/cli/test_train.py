@@ -237,7 +237,30 @@ def test_a_plug_in_file_adds_its_options(trained, tmp_path):
     assert config.aux[0].options["sharpness"] == 9
 
 
+def test_the_help_shows_the_options_of_what_is_chosen():
+    flat = " ".join(
+        call("train", "--aux", "random_mlm", "--weights", "meta", "--help").stdout.split()
+    )
+    plain = " ".join(call("train", "--help").stdout.split())
+    for flag in ("--random-mlm-corpus", "--random-mlm-probability", "--meta-evidence"):
+        assert f" {flag} " in flat
+        assert f" {flag} " not in plain
+    assert "--l3mask-score" not in flat
+
+
 WRONG = {
+    "--num-epochs 3": "unknown option '--num-epochs': did you mean '--epochs'?",
+    "--num_train_epochs 3": "unknown option '--num_train_epochs': did you mean '--epochs'?",
+    "--max-steps 3": "unknown option '--max-steps': did you mean '--epochs'?",
+    "--model bert": "unknown option '--model': did you mean '--encoder'?",
+    "--model-name-or-path bert": "unknown option '--model-name-or-path': did you mean '--encoder'?",
+    "--fp16": "unknown option '--fp16': did you mean '--precision'?",
+    "--lr 1": "unknown option '--lr': did you mean '--learning-rate'?",
+    "--output-dir x": "unknown option '--output-dir': did you mean '--output'?",
+    "--metric f1": "invalid value for '--metric': 'f1': did you mean 'macro_f1'?",
+    "--weights 0.3": "unknown weighting '0.3': for a share write --weights fixed --fixed-alpha 0.3",
+    "--aux l3mask,simcse": "unknown auxiliary task 'l3mask,simcse': several are named one by one, "
+    "by repeating the option, or as a list",
     "--epoch 3": "unknown option '--epoch': did you mean '--epochs'?",
     "--seedd=3": "unknown option '--seedd': did you mean '--seed'?",
     "--confg x": "unknown option '--confg': did you mean '--config'?",
@@ -262,7 +285,7 @@ WRONG = {
     "--config nowhere.yaml": "there is no file nowhere.yaml: check the path",
     "--epochs 0": "command line: epochs: must be greater than or equal to 1",
     "--epochs ten": "invalid value for '--epochs': 'ten' is not a valid integer",
-    "--metric f1": "invalid value for '--metric': 'f1' is not one of 'accuracy', ",
+    "--metric bleu": "invalid value for '--metric': 'bleu' is not one of 'accuracy', ",
     "--weights meta --every 0": "meta: every: must be greater than or ",
     "--aux l3mask --score high": "l3mask: score: must be 'complement' or 'surprisal', got ",
 }

@@ -166,7 +166,7 @@ CALLS = [
             ({"dataset": "pydocs", "dataset_name": "x"}, r"name is for a data set in memory"),
             ({"config": RunConfig(), "epochs": 3}, r"by a RunConfig and by keywords \(epochs\)"),
             ({"config": RunConfig(dataset="x")}, r"and by keywords \(dataset\)"),
-            ({"config": "run.yaml"}, r"the settings are a str: give a RunConfig"),
+            ({"config": "run.yaml"}, r"config is the data set.* auxlearn\.load_config reads"),
             ({"ood": [FRAME]}, r"ood: a data set in memory cannot be named there"),
             ({"dataset_name": "../x"}, r"'../x' is not a plain name"),
             ({"dataset": "no/such"}, r"cannot be loaded"),

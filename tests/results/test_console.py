@@ -152,5 +152,9 @@ def test_a_notebook_shows_bar_messages_and_evaluations(shown):
         number = len(shown)
         reporter.log({"kind": "train", "step": 5, "loss/primary": 1.0})  # too soon after the last
         assert len(shown) == number
+    for step in range(100, 140):
+        reporter.log({"kind": "eval", "step": step, "dev/accuracy": 0.5})
+    assert "step 139" in shown[-1]
+    assert "step 100 " not in shown[-1]  # evaluations make room, messages stay
     assert "<progress" not in shown[-1]
     assert "reading &lt;b&gt;" in shown[-1]

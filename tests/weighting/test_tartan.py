@@ -230,3 +230,15 @@ def test_cosines_are_those_of_torch():
 def test_the_logits_follow_the_mean_cosine_of_the_micro_batches():
     cosines = torch.tensor([[0.5, -0.2], [0.1, -0.4]], dtype=torch.float64)
     assert tartan_logit_gradient(cosines).tolist() == pytest.approx([-0.3, 0.3], abs=1e-15)
+
+
+def test_the_account_says_what_a_weight_has_become_and_followed():
+    rows = [
+        {"step": step, "weight/a": weight, "cosine/a": cosine}
+        for step, weight, cosine in ((1, 0.5, 0.1), (2, 0.52, 0.3), (3, 0.9, -1.0))
+    ]
+    assert Tartan(TartanOptions(), ("primary", "a")).account(rows, 2, 3) == {
+        "a": "a: weight 0.500 at first, 0.520 at the exported checkpoint; the mean cosine of its "
+        "gradient with that of dev was +0.200"
+    }
+    assert Tartan(TartanOptions(), ("primary", "a")).account([], 2, 3) == {}
