@@ -119,7 +119,7 @@ def load_encoder(
         encoder.new_language_model_head = any(
             key.startswith(family.head_prefixes) for key in info["missing_keys"]
         )
-        encoder.notes = loading_notes(name, tokenizer)
+        encoder.notes = loading_notes(name, tokenizer, do_lower_case)
         pickled = [path.name for path in weight_files(folder) if path.suffix == ".bin"]
         if pickled:
             encoder.notes.append(

@@ -64,14 +64,14 @@ def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
     return tokenizer
 
 
-def loading_notes(name: str, tokenizer: Any) -> list[str]:
-    """Return what is doubtful about a tokenizer, a sentence each."""
+def loading_notes(name: str, tokenizer: Any, do_lower_case: bool | None = None) -> list[str]:
+    """Return what is doubtful about a tokenizer of :func:`load_tokenizer`, a sentence each."""
     notes = []
     vocabulary = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
     capitals = sum(token != token.lower() for token in vocabulary) / max(1, len(vocabulary))
     with encoder_files(name) as folder:
-        doubtful = lower_cases(tokenizer) and not _casing_is_said(folder)
-        if doubtful and capitals > CAPITALS:
+        said = do_lower_case is not None or _casing_is_said(folder)
+        if lower_cases(tokenizer) and not said and capitals > CAPITALS:
             notes.append(
                 f"warning: texts are lower-cased for {name}, as transformers does where the files "
                 f"of an encoder do not say so, but {capitals:.0%} of its vocabulary has capitals: "

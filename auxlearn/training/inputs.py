@@ -26,7 +26,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -67,25 +66,11 @@ def load_inputs(folder: Path) -> RunInputs | None:
     path = folder / FILE
     try:
         content = read_checked_json(path)
-        return TypeAdapter(RunInputs).validate_python({**content["inputs"], **_earlier(content)})
+        return TypeAdapter(RunInputs).validate_python(content["inputs"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(unusable(path, error, f"delete {folder} to train again")) from None
-
-
-def _earlier(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what objectives have read, in the form of an earlier version."""
-    files = {
-        f"{_FILE}{path} that {objective} reads": {"content": digest}
-        for objective, digests in content.get("files", {}).items()
-        for path, digest in digests.items()
-    }
-    return files | {
-        f"{_FURTHER}{source} that {objective} reads": found
-        for objective, datasets in content.get("datasets", {}).items()
-        for source, found in datasets.items()
-    }
 
 
 def save_inputs(folder: Path, inputs: RunInputs) -> None:
@@ -230,7 +215,7 @@ class InputReader:
 
     def _loaded(self, source: str, config: RunConfig) -> Content:
         spec, names = json.loads(source)
-        columns, cache = _columns_of(names or {}), _cache_folder(config)
+        columns, cache = Columns.model_validate(names or {}), _cache_folder(config)
         return self._once(
             f"data set of an objective {source}",
             lambda: dataset_content(load_dataset(spec, columns=columns, cache_dir=cache)),
@@ -343,17 +328,6 @@ def _cache_folder(config: RunConfig) -> Path:
 
 def _dataset_key(config: RunConfig) -> str:
     return f"data set {config.dataset} {config.columns} {config.fold}"
-
-
-def _columns_of(recorded: Mapping[str, object]) -> Columns:
-    """Return columns as they are recorded, by earlier versions under other names."""
-    if "renamed" in recorded:
-        roles = ("text", "text_pair", "label")
-        kept = ("keep_null_labels", "unknown_labels", "kind")
-        recorded = {f"{role}_column": recorded[role] for role in roles} | {
-            name: recorded[name] for name in kept if name in recorded
-        }
-    return Columns(**recorded)
 
 
 def _ood_source(config: RunConfig, name: str) -> OODSource:

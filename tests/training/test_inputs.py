@@ -13,7 +13,6 @@ import pytest
 
 from auxlearn import RunConfig, train
 from auxlearn.core.errors import EncoderError, RunError
-from auxlearn.core.files import write_checked_json
 from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
 from auxlearn.encoders.source import encoder_content
@@ -260,18 +259,6 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs
     corpus = f"file {tmp_path / 'corpus.jsonl'} that random_mlm reads"
     assert after[corpus] != before[corpus]
     train(config)  # its results are those of the present inputs
-
-
-def test_a_record_of_an_earlier_version_has_what_objectives_read_apart(tmp_path):
-    files = {"random_mlm": {"/corpus.txt": "1"}}
-    datasets = {"supervised": {'["set", null]': {"train": "2"}}}
-    content = {"inputs": {"auxlearn": {"version": "0"}}, "files": files, "datasets": datasets}
-    write_checked_json(tmp_path / "inputs.json", content)
-    assert load_inputs(tmp_path) == {
-        "auxlearn": {"version": "0"},
-        "file /corpus.txt that random_mlm reads": {"content": "1"},
-        'further data ["set", null] that supervised reads': {"train": "2"},
-    }
 
 
 def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_changed(
