@@ -56,6 +56,7 @@ class Quantity(StrEnum):
     NORM = "norm"  # L2 norm of an objective's gradient, as the weighting computes it
     COSINE = "cosine"  # with the validation gradient, as the weighting computes it
     SCALE = "scale"  # factor on an objective's gradient apart from its weight
+    SLOPE = "slope"  # inner product of the gradients of its and the primary log loss
     # Under every weighting, means over the measured steps, see auxlearn.training.gradient_log;
     # A/B are two objectives, of which one may be validation.
     GRADIENT_NORM = "gradient_norm"  # L2 norm over the shared parameters

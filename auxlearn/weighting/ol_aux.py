@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gradients import dot, shared_gradient
@@ -113,7 +114,7 @@ class OLAux(KeptWeights, LearnedWeighting):
             return
         slopes = ol_aux_slopes(products, losses, least)
         named = zip(step.names[1:], slopes[1:].tolist(), strict=True)
-        self._metrics = {f"slope/{name}": slope for name, slope in named}
+        self._metrics = {Quantity.SLOPE.key(name): slope for name, slope in named}
         self._sums = self._sums + slopes
         self._count += 1
         if int(self._count) == self.options.every:
