@@ -81,7 +81,8 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     print_results(f"{found.name}, fingerprint {found.fingerprint}", "")
     for heads, rows in (_labels(report), _texts(report), _length_table(lengths)):
         print_results(Grid.of(heads, rows), "")
-    warnings = list(report.warnings()) or ["no problems found"]
+    unknown = [length.unknown for length in lengths.values() if length.unknown]
+    warnings = [*report.warnings(), *unknown] or ["no problems found"]
     print_results(*(f"- {line}" for line in (*found.notes, *warnings)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,6 +158,7 @@ def seen_in_train(train: Split, split: Split) -> list[bool]:
 
 
 _CHUNK = 1000  # texts tokenised at once
+LEAST_UNKNOWN = 0.01  # share of unknown tokens that is worth a sentence
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,7 @@ class Lengths:
     longest: int
     #: Share of the texts that are longer than the maximum, if there is one.
     truncated: float | None = None
+    unknown: str | None = None  # how much of the texts an encoder does not know, a sentence
 
 
 def word_lengths(split: Split) -> Lengths:
@@ -183,16 +185,45 @@ def word_lengths(split: Split) -> Lengths:
 
 
 def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
-    return _summary("tokens", token_counts(tokenizer, split), max_length)
+    unknown: list[int] = []
+    counts = token_counts(tokenizer, split, unknown)
+    added = tokenizer.num_special_tokens_to_add(pair=split.text_pairs is not None)
+    note = describe_unknown(split.name, np.array(unknown), np.array(counts) - added)
+    return replace(_summary("tokens", counts, max_length), unknown=note)
 
 
-def token_counts(tokenizer: Any, split: Split) -> list[int]:
+def describe_unknown(name: str, unknown: np.ndarray, tokens: np.ndarray) -> str | None:
+    """Return a sentence on unknown tokens by the numbers of them and of all tokens of each text,
+    special ones left out, unless they are few and every text has another.
+    """
+    share, whole = unknown.sum() / max(1, tokens.sum()), int((unknown == tokens).sum())
+    if share < LEAST_UNKNOWN and not whole:
+        return None
+    nothing = f", in {_examples(whole)} all of them" if whole else ""
+    return (
+        f"{name}: {share:.1%} of the tokens are unknown to this encoder{nothing}: to it they are "
+        "all the same, and they are neither masked nor scored"
+    )
+
+
+def unknown_in(name: str, texts: TokenizedTexts, unknown_id: int | None) -> str | None:
+    """Return :func:`describe_unknown` of tokenised texts."""
+    inside = texts.words.numpy() >= 0
+    unknown = inside & (texts.input_ids.numpy() == (-1 if unknown_id is None else unknown_id))
+    counts = (np.add.reduceat(1 * one, texts.offsets[:-1].numpy()) for one in (unknown, inside))
+    return describe_unknown(name, *counts)
+
+
+def token_counts(tokenizer: Any, split: Split, unknown: list[int] | None = None) -> list[int]:
+    """Return the number of tokens of each text; those that are unknown are added to a list."""
     counts: list[int] = []
     for start in range(0, len(split), _CHUNK):
         end = start + _CHUNK
         pairs = None if split.text_pairs is None else list(split.text_pairs[start:end])
         encoded = tokenizer(list(split.texts[start:end]), pairs, truncation=False, verbose=False)
         counts += map(len, encoded["input_ids"])
+        if unknown is not None:
+            unknown += (ids.count(tokenizer.unk_token_id) for ids in encoded["input_ids"])
     return counts
 
 

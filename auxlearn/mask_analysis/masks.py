@@ -192,6 +192,8 @@ def _shown(found: list[MaskRates], tokenizer: Any, rows: list[int], count: int) 
 
 
 def _sentence(name: str, found: Spread, draws: int | None) -> str:
+    if not found.mean:
+        return f"{name} masks nothing: the encoder knows no token of these texts"
     mean = f"mean probability {found.mean:.3f}"
     if draws is None and found.moved < 1e-9:
         return f"{name} masks all tokens of a text with one probability, as random masking ({mean})"

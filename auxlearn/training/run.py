@@ -17,7 +17,7 @@ from auxlearn.core.files import expand, replaced_folder, write_manifest
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
-from auxlearn.data.audit import describe_lengths, whole_lengths
+from auxlearn.data.audit import describe_lengths, unknown_in, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.leaks import save_trained_on, trained_on
@@ -242,6 +242,8 @@ class _Run(Materials):
         train_texts = self.tokenize(self.data.train)
         whole = whole_lengths(self.tokenization, self.data.train, train_texts, self.cache)
         self.reporter.message(describe_lengths(whole, self.tokenization))
+        if note := unknown_in("train", train_texts, self.encoder.tokenizer.unk_token_id):
+            self.reporter.message(f"warning: {note}")
         train_texts = self.perturbed(train_texts)
         primary_loss = self.primary_loss(train_texts)
         auxiliaries = self.auxiliaries(train_texts)

@@ -1,6 +1,7 @@
 """Audits of constructed data sets with known problems, and lengths of texts."""
 
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from auxlearn.data.audit import (
     describe_lengths,
     seen_in_train,
     token_lengths,
+    unknown_in,
     whole_lengths,
     word_lengths,
 )
@@ -22,6 +24,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.run_data import RunData
 from auxlearn.data.tokens import Tokenization
 from auxlearn.kinds.choose import KINDS
+from tests import helpers
 from tests.cli.helpers import call
 from tests.helpers import tokenized
 
@@ -235,3 +238,23 @@ def test_the_audit_of_many_labels_is_short(tmp_path):
     report = json.loads(call("data", "check", tmp_path, "--json").stdout)
     assert len(report["splits"]["train"]["labels"]) == 500
     assert report["lengths"]["train"]["longest"] == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["the parser ☃ the"] * 3 + ["☃ ☃"], "35.7% of the tokens are unknown .* in 1 example all"),
+        (["the parser ☃ the"], "25.0% of the tokens are unknown to this encoder: to it"),
+        (["the parser the parser"], None),
+    ],
+)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_share_of_unknown_tokens_is_said_of_texts_and_of_tokens(texts, expected, pairs):
+    tokenizer = helpers.wordpiece()
+    split = Split("train", tuple(texts), None, (), tuple(texts) if pairs else None)
+    tokenized = Tokenization(tokenizer, 64).tokenize(split.texts, split.text_pairs)
+    for found in (
+        token_lengths(tokenizer, split, 64).unknown,
+        unknown_in("train", tokenized, tokenizer.unk_token_id),
+    ):
+        assert found is None if expected is None else re.match(f"train: {expected}", found), found
