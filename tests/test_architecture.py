@@ -137,7 +137,7 @@ ALONE = {
 BUDGETS = {
     "core": 3540,
     "kinds": 2570,
-    "data": 4790,
+    "data": 4800,
     "encoders": 2170,
     "scoring": 765,
     "objectives": 1040,
@@ -147,7 +147,7 @@ BUDGETS = {
     "results": 2860,
     "evaluation": 1290,
     "training": 3850,
-    "mask_analysis": 1135,
+    "mask_analysis": 1140,
     "sweeps": 2885,
     "comparison": 3415,
     "reports": 755,
