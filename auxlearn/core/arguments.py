@@ -11,8 +11,10 @@ from collections.abc import Callable
 from functools import cache, wraps
 from typing import Annotated, Any, ParamSpec, TypeVar
 
+import click
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
+from auxlearn.core.errors import UserError
 from auxlearn.core.settings import is_path
 from auxlearn.core.validation import Settings, validate
 
@@ -81,7 +83,12 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         found = validate(settings(), {**bound.arguments, **kwargs}, function.__name__)
         for name in parameters:
             bound.arguments[name] = found.model_extra if name == others else getattr(found, name)
-        return function(*bound.args, **bound.kwargs)
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except UserError as error:
+            if click.get_current_context(silent=True) is None:  # called from Python
+                error.args = (_in_python(str(error)),)
+            raise
 
     vars(call)["settings"] = settings
     return call
@@ -91,6 +98,22 @@ def settings_of(function: Callable[..., Any]) -> type[Settings]:
     """Return the class of settings that the arguments of a :func:`checked` function are."""
     found: type[Settings] = vars(function)["settings"]()
     return found
+
+
+def _in_python(message: str) -> str:
+    """Return a message with settings called as in Python, and not as on the command line.
+
+    >>> _in_python("name it with --text-column, or leave --no-compile out (--fixed-alpha 0.3)")
+    'name it with text_column, or leave compile out (--fixed-alpha 0.3)'
+    """
+
+    from auxlearn.core.run_settings import RunSettings
+
+    def keyword(found: re.Match[str]) -> str:
+        name = found[1].replace("-", "_")
+        return name if name in RunSettings.model_fields else found[0]
+
+    return re.sub(r"(?<![\w-])--(?:no-)?([a-z]+(?:-[a-z]+)*)", keyword, message)
 
 
 def _descriptions(docstring: str) -> dict[str, str]:

@@ -74,6 +74,11 @@ def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, 
         auxlearn.train(FRAME, dataset=FRAME)
 
 
+def test_an_error_names_what_the_caller_can_write(from_files):
+    with pytest.raises(DataError, match=r"another column is named with text_column\)$"):
+        auxlearn.predict(from_files, {"body": ["a text"]}, text_column="bdy")
+
+
 def test_python_shows_progress_and_warnings_unless_told_not_to(settings, tmp_path, capsys):
     one_class = FRAME["split"].eq("train") & FRAME["n"].ge(3)
     skewed = FRAME.assign(label=FRAME["label"].mask(one_class, "background"))

@@ -249,5 +249,5 @@ def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path):
 
 def test_many_labels_have_no_stored_probabilities(runs, monkeypatch):
     monkeypatch.setattr("auxlearn.kinds.classification.MANY_LABELS", 1)
-    with pytest.raises(UserError, match="of 2 classes only: name the data with --dataset"):
+    with pytest.raises(UserError, match="of 2 classes only: name the data with dataset"):
         auxlearn.ensemble(runs / "a", runs / "b")
