@@ -1,4 +1,4 @@
-"""``auxlearn data check``: an audit of a data set."""
+"""``auxlearn data``: an audit of a data set, and the folder of one that its owner ships."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from auxlearn.commands.options import ExampleCommand, json_option, label_map, options_of, print_json
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import shorten
+from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import validate
 
@@ -24,7 +25,32 @@ LISTED_LABELS, MOST_FREQUENT, LEAST_FREQUENT = 30, 10, 5
 
 @click.group()
 def command() -> None:
-    """Audit a data set before training on it."""
+    """Audit a data set before training on it, or make the folder of a published one."""
+
+
+@command.command(cls=ExampleCommand)
+@click.argument("name")
+@click.option(
+    "--from", "source", required=True, help="File or folder that the owner ships, unpacked."
+)
+@click.option("--output", required=True, help="Folder to write, data/NAME in the papers' configs.")
+def get(name: str, source: str, output: str) -> None:
+    """Make the folder of the data set NAME, a card, of what its owner ships.
+
+    It is for sets that the hub has no good copy of; `auxlearn data check NAME` says what to
+    download.
+
+    Examples:
+        # HANS, of the file of its authors
+        auxlearn data get hans --from heuristics_evaluation_set.txt --output data/hans
+    """
+    from auxlearn.data.get import make_folder
+    from auxlearn.results.console import print_results
+    from auxlearn.results.outputs import check_output_folder
+
+    folder = user_path(output)
+    check_output_folder(folder)
+    print_results(*make_folder(name, user_path(source), folder))
 
 
 @command.command(cls=ExampleCommand)

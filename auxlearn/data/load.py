@@ -149,9 +149,15 @@ def load_evaluated(
 
 def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None) -> TextDataset:
     if card.hub is None:
+        recipe = card.folder_recipe or ""
+        if card.get is not None:
+            recipe = (
+                f"download {card.get.source}, then `auxlearn data get {card.name} --from PATH "
+                f"--output data/{card.name}`"
+            )
         raise DataError(
             f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it "
-            f"and give its path: {' '.join((card.folder_recipe or '').split())}"
+            f"and give its path: {' '.join(recipe.split())}"
         )
     from auxlearn.data.hub import load_hub
 
@@ -207,6 +213,22 @@ class HubSource(Settings):
     dev_from: Literal["train", "test"] = "train"
 
 
+class Recipe(Settings):
+    """How the folder of a data set is made of what its owner ships (``auxlearn data get``)."""
+
+    source: str  # where it is, and which file or folder of it is needed
+    splits: dict[str, str]  # the file of each split, or the folder with a folder for each class
+    format: Literal[".tsv", ".jsonl"] | None = None  # where no suffix says it
+    #: Names of its columns; none of files that are copied as they are.
+    columns: dict[Literal["text", "text_pair", "label"], str] = Field({})
+    meta: list[str] = Field([])  # further columns that are kept
+    #: Column that numbers pairs of rows; the second of each goes into SPLIT_revised.
+    paired: str | None = None
+    labels_in_order: bool = False  # whether its labels, sorted, are codes of the card's names
+    single_spaces: bool = False  # whether white space becomes a single space
+    python_bytes: bool = False  # whether texts are written as b'...'
+
+
 class DatasetCard(Settings):
     """Metadata of a published data set."""
 
@@ -215,6 +237,7 @@ class DatasetCard(Settings):
     description: str
     hub: HubSource | None = None  # ``None`` if the hub has no trustworthy copy
     folder_recipe: str | None = None  # instructions for making a data folder of it
+    get: Recipe | None = None  # the same for a program
     #: Names of the classes 0, 1, ... in order.
     label_names: Annotated[list[str], Field(min_length=2)]
     metric: Literal["accuracy", "macro_f1"]
@@ -231,8 +254,8 @@ class DatasetCard(Settings):
 
     @model_validator(mode="after")
     def _has_a_source(self) -> DatasetCard:
-        if self.hub is None and self.folder_recipe is None:
-            raise ValueError("a card needs 'hub' or 'folder_recipe', to say where the data is")
+        if self.hub is None and self.folder_recipe is None and self.get is None:
+            raise ValueError("a card needs 'hub', 'get' or 'folder_recipe': where the data is")
         if len(set(self.label_names)) < len(self.label_names):
             raise ValueError("label_names names one label twice")
         splits = self.hub.splits if self.hub else {}

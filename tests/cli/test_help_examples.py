@@ -51,6 +51,8 @@ def workspace(tmp_path_factory, one_layer) -> Path:
             for old, new in names.items():
                 path.write_text(path.read_text().replace(f'"{old}"', f'"{new}"'))
     (folder / "texts.txt").write_text("\n".join(helpers.LINES))
+    hans = "gold_label\tsentence1\tsentence2\nentailment\ta b\ta\nnon-entailment\ta b\tb a\n"
+    (folder / "heuristics_evaluation_set.txt").write_text(hans)
     (folder / "new.csv").write_text("\n".join(["id,body", *(f"{n},x" for n in range(3))]))
     shutil.copytree(EXAMPLE_FILES, folder / "examples")
     shutil.copy(EXAMPLE_FILES / "rare_first.py", folder / "my_task.py")
@@ -77,7 +79,7 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def test_every_command_has_examples():
     found = commands()
-    assert len(found) == 14
+    assert len(found) == 15
     for name, command in found.items():
         assert command.examples, name
         for example in command.examples:

@@ -32,7 +32,7 @@ def write_card(folder: Path, **changes: object) -> Path:
 def test_the_sets_of_the_papers_have_cards():
     assert {
         *("acl_arc", "sciie", "chemprot", "hyperpartisan", "ohsumed", "imdb", "sst2"),
-        *("mnli", "qqp", "imdb_contrast", "imdb_cad", "hans", "anli", "paws"),
+        *("mnli", "qqp", "imdb_contrast", "imdb_cad", "hans", "anli", "paws", "paws_qqp", "ewt"),
     } == set(card_names())
     assert len(list(CARD_FOLDER.iterdir())) == len(card_names())
 
@@ -88,7 +88,7 @@ def test_all_errors_of_a_card_are_reported_together(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"folder_recipe": None}, "a card needs 'hub' or 'folder_recipe'"),
+        ({"folder_recipe": None}, "a card needs 'hub', 'get' or 'folder_recipe'"),
         ({"label_names": ["a", "a"]}, "names one label twice"),
         ({"label_names": ["a"]}, "label_names: List should have at least 2 items"),
         ({"label_names": [True, False]}, "label_names.0: must be text"),

@@ -189,7 +189,7 @@ def test_cards_of_partners_are_complete():
     assert names >= {"imdb_contrast", "imdb_cad", "hans", "anli", "paws"}
     for name in names:
         card = find_card(name)
-        assert card.hub is not None or "github.com/" in (card.folder_recipe or "")
+        assert card.hub is not None or "github.com/" in card.get.source
 
 
 def test_forms_in_a_configuration(tmp_path):
