@@ -135,9 +135,9 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3560,
+    "core": 3562,
     "kinds": 2570,
-    "data": 4800,
+    "data": 4934,
     "encoders": 2170,
     "scoring": 765,
     "objectives": 1040,
@@ -152,7 +152,7 @@ BUDGETS = {
     "comparison": 3415,
     "reports": 755,
     "testing": 880,
-    "commands": 1830,
+    "commands": 1858,
     "root": 320,
 }
 
