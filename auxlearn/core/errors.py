@@ -182,22 +182,16 @@ SYNONYMS = {
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name that is meant, those of these initials, or the one most similar; "" if
-    none is.
+    """Suggest the known name that is meant, or the one most similar; "" if none is.
 
     >>> suggestion("--num-epochs", ["--min-epochs", "--epochs"])
     "did you mean '--epochs'?"
-    >>> suggestion("--mgn", ["--max-grad-norm", "--max-length"])
-    "did you mean '--max-grad-norm'?"
     """
     bare, word = {_bare(one): one for one in sorted(set(known))}, _bare(name)
     meant = SYNONYMS.get(word.replace("-", "_"))
     near = [one for one in bare if one.replace("-", "_") == meant]
-    near = near or [
-        one for one in bare if "".join(part[:1] for part in re.split("[-_]", one)) == word
-    ]
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
-    return f"did you mean {' or '.join(repr(bare[one]) for one in near[:3])}?" if near else ""
+    return f"did you mean {bare[near[0]]!r}?" if near else ""
 
 
 def _bare(name: str) -> str:
