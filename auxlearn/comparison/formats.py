@@ -97,11 +97,12 @@ def latex(comparison: ComparisonData, layout: Layout) -> str:
 
 
 def _latex(part: Part) -> str:
+    said = [f"{part.title}." if part.title else "", part.caption, part.marks]
+    found = part.grid.latex(" ".join(filter(None, said)))
     if part.matrix:
         what = "line minus column; significant differences in bold"
-        return part.matrix.latex(f"{part.title}: {what}.")
-    said = [f"{part.title}." if part.title else "", part.caption, part.marks]
-    return part.grid.latex(" ".join(filter(None, said)))
+        found += "\n\n" + part.matrix.latex(f"{part.title}: {what}.")
+    return found
 
 
 def _comments(notes: Sequence[str]) -> str:

@@ -31,8 +31,9 @@ _NOT_METHOD = settings_with("setting", RunSettings) | settings_with("record", Ru
 def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a name for the method of each run, from its resolved configuration.
 
-    A name has the auxiliary tasks, the weighting and the loss, and every other setting in which
-    runs differ that would otherwise have the same name on the same data set.
+    A name has the auxiliary tasks, the weighting and the loss, every setting that all runs have and
+    in which runs on the same data set differ, and every other one in which runs would otherwise
+    have the same name.
 
     >>> base = {"dataset": "a", "encoder": "b", "metric": "c", "weights": {"fixed": {}}}
     >>> run_names([{**base, "aux": [], "epochs": 3}, {**base, "aux": [], "epochs": 5}])
@@ -43,30 +44,36 @@ def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     by_name: dict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
         by_name[name].append(number)
+    everyone = range(len(configs))
+    shared = {key for key in _differing(everyone, configs, flat) if all(key in one for one in flat)}
     for name, members in by_name.items():
-        groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        differing = shared.union(_differing(members, configs, flat))
         for number in members:
-            place = tuple(str(configs[number][key]) for key in ("dataset", "encoder", "metric"))
-            groups[place].append(number)
-        keys = dict.fromkeys(key for number in members for key in flat[number])
-        differing = [
-            key
-            for key in keys
-            if any(len({flat[n].get(key) for n in group}) > 1 for group in groups.values())
-        ]
-        for number in members:
-            parts = [f"{key} {flat[number][key]}" for key in differing if key in flat[number]]
+            parts = [f"{key} {value}" for key, value in flat[number].items() if key in differing]
             names[number] = ", ".join([name, *parts])
     return names
 
 
+def _differing(
+    members: Iterable[int], configs: Sequence[Mapping[str, Any]], flat: Sequence[Mapping[str, str]]
+) -> set[str]:
+    """Return the settings in which some runs differ on the same data set."""
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number in members:
+        place = tuple(str(configs[number][key]) for key in ("dataset", "encoder", "metric"))
+        groups[place].append(number)
+    return {
+        key
+        for group in groups.values()
+        for number in group
+        for key in flat[number]
+        if len({flat[n].get(key) for n in group}) > 1
+    }
+
+
 def data_digest(results: RunResults) -> str:
     """Return what tells data from others of the name; of a fold, what all folds have in common."""
-    data = results.dataset
-    if not results.config.get(FOLD):
-        return data.fingerprint
-    count = sum(data.examples.get(name, 0) for name in ("train", "dev", "test"))
-    return _digest([count, data.label_names])
+    return results.dataset.folds or results.dataset.fingerprint
 
 
 def encoder_digest(results: RunResults) -> str:
@@ -239,36 +246,27 @@ class _Contents:
     """Which content data sets and encoders of one name have."""
 
     def __init__(self) -> None:
-        # By sweep, axis and name (what its first trial has is that of all, as the axes tell), or by
-        # path and axis of a single run.
-        self._digests: dict[tuple[str | Path, str, str], str] = {}
+        # By sweep or path of a single run, axis, name, and method ("" for any): groups of settings
+        # may read the same files with other labels.
+        self._digests: dict[tuple[str | Path, str, str, str], str] = {}
         self._known: dict[tuple[str, str, bool], set[str]] = defaultdict(set)
-        self._folds: dict[tuple[Setting, str], tuple[str, Path]] = {}
 
     def add(self, run: NamedRun, results: RunResults) -> None:
         digests = {"dataset": data_digest(results), "encoder": encoder_digest(results)}
         for axis, name in run.setting:
-            if axis in digests:
-                place = (run.source or run.path, axis, name)
-                if digest := self._digests.setdefault(place, digests[axis]):
-                    self._known[self._key(run, axis, name)].add(digest)
-        fold = results.config.get(FOLD)
-        if fold and not run.source:
-            data = results.dataset.fingerprint
-            key = (run.setting, digests["dataset"])
-            first, path = self._folds.setdefault(key, (data, run.path))
-            if first != data:
-                raise SweepError(
-                    f"{path} and {run.path} are of fold {fold} of data sets of one name and size, "
-                    "but of different content: leave one of them out"
-                )
+            if digest := digests.get(axis):
+                for method in (run.method, ""):
+                    place = (run.source or run.path, axis, name, method)
+                    found = self._digests.setdefault(place, digest)
+                    self._known[self._key(run, axis, name)].add(found)
 
     def named(self, run: NamedRun) -> Setting:
         """Return the setting of a run, with a digest in names that stand for several contents."""
         labels = []
         for axis, name in run.setting:
             several = len(self._known[self._key(run, axis, name)]) > 1
-            digest = self._digests.get((run.source or run.path, axis, name), "")
+            place = (run.source or run.path, axis, name)
+            digest = self._digests.get((*place, run.method)) or self._digests.get((*place, ""), "")
             labels.append((axis, f"{name} ({digest[:8]})" if digest and several else name))
         return tuple(labels)
 

@@ -348,13 +348,15 @@ def _score(column: MetricComparison, name: str, layout: Layout, against: str | N
     if against in column.scores:
         pair = next((one for one in column.pairs if name in one.names), None)
         return Cell(mean, spread, False, "" if name == against else _mark(pair, name))
-    several = len(column.scores) > 1
-    tie = SAME if several and name in column.ties else ""
-    return Cell(mean, spread, several and name == column.best, tie)
+    pair = next((one for one in column.pairs if one.names == {name, column.best}), None)
+    tie = "" if pair is None or pair.significant else _mark(pair, name)
+    return Cell(mean, spread, len(column.scores) > 1 and name == column.best, tie)
 
 
 def _mark(pair: Pair | None, name: str) -> str:
-    if pair is None or not pair.significant:
+    if pair is None or pair.seeds < MINIMUM_SEEDS:  # nothing was tested
+        return ""
+    if not pair.significant:
         return SAME
     return BETTER if pair.first == name else WORSE
 

@@ -37,7 +37,7 @@ from typing import Any
 
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.config import RunConfig, digest_of, no_run, path_identity, written_digest
-from auxlearn.core.errors import ConfigError, RunError, RunInUse, UserError
+from auxlearn.core.errors import ConfigError, PluginError, RunError, RunInUse, UserError
 from auxlearn.core.files import (
     MANIFEST,
     cannot_write,
@@ -167,6 +167,7 @@ class RunFolder:
         if the block fails before a step is recorded, it is left free for other settings.
         """
         self.check(config)
+        self._working_folder = Path.cwd()
         with locked_folder(self.path) as self.lock:
             existing = self.path / "config.yaml"
             added = [place for place in self._first_files(config) if not place.exists()]
@@ -180,19 +181,28 @@ class RunFolder:
             try:
                 yield
             except Exception:
-                self.check_lock()  # else this is the cause, and the folder another run's
-                if not self.begun:
-                    for place in added:
-                        if place.is_dir():
-                            shutil.rmtree(place, ignore_errors=True)
-                        else:
-                            place.unlink(missing_ok=True)
+                try:
+                    self.check_lock()  # its error would be the cause
+                finally:
+                    if self.lock.in_place and not self.begun:
+                        for place in added:
+                            if place.is_dir():
+                                shutil.rmtree(place, ignore_errors=True)
+                            else:
+                                place.unlink(missing_ok=True)
                 raise
 
     def check_lock(self) -> None:
         """Refuse to write into a folder that is no longer the one that was locked."""
-        if self.lock is not None:
-            self.lock.check()
+        if self.lock is None:
+            return
+        if (place := Path.cwd()) != self._working_folder:
+            os.chdir(self._working_folder)
+            raise PluginError(
+                f"the working folder was changed to {place} while the run was in {self.path}, by "
+                "one of its plug-ins: leave it as it is"
+            )
+        self.lock.check()
 
     @property
     def begun(self) -> bool:
@@ -286,7 +296,7 @@ def model_of(run: Path) -> Path:
 @contextmanager
 def locked_folder(path: Path) -> Iterator[Lock]:
     """Create a folder, lock it within the block, and delete what killed writes have left in it."""
-    lock = Lock(path / ".lock")
+    lock = Lock(path.absolute() / ".lock")
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)

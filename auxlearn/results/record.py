@@ -228,6 +228,7 @@ class DatasetRecord:
     pairs: bool | None = None  # whether the examples are pairs of texts, if that was recorded
     #: Split that is evaluated, by out-of-distribution set.
     ood: dict[str, str] = field(default_factory=dict)
+    folds: str = ""  # of a fold: hash of the examples of all folds together, whatever their order
 
 
 @dataclass(frozen=True)
@@ -390,6 +391,8 @@ class RunResults:
         del values["folder"]
         if not self.factors:  # so that the files of all other runs stay what they were
             del values["factors"]
+        if not self.dataset.folds:
+            del values["dataset"]["folds"]
         return values
 
     @classmethod

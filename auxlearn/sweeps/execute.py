@@ -17,7 +17,7 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import FAILURES, Executor, Job, Outcome, run_jobs
+from auxlearn.sweeps.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
 from auxlearn.sweeps.plan import (
     Trial,
     TrialRecord,
@@ -146,7 +146,7 @@ class _SweepRun:
             digest = trial.digest
             self.trials[digest] = trial
             failure = self.folder.failure(digest)
-            if failure and (self.retry_failed or failure.state == "killed"):
+            if failure and (self.retry_failed or failure.state in PASSING):
                 self.folder.delete_failure(digest)
             self._compare_inputs(trial, reader)
             state = self._known_state(digest)

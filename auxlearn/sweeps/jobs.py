@@ -13,8 +13,12 @@ from auxlearn.core.signals import StopRequest
 
 #: How a trial ended. "locked": another process is running in its folder. "error": an error that the
 #: user can fix. "crash": any other exception. "killed": the process died.
-State = Literal["finished", "locked", "interrupted", "error", "crash", "out of memory", "killed"]
-FAILURES = ("error", "crash", "out of memory", "killed")
+State = Literal[
+    "finished", "locked", "interrupted", "error", "crash", "out of memory", "killed", "disk full"
+]
+FAILURES = ("error", "crash", "out of memory", "killed", "disk full")
+#: Those that are not of the trial: the same command runs it again.
+PASSING = ("killed", "disk full")
 
 #: Seconds between two looks at running jobs.
 UPDATE_SECONDS = 0.5

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,7 +33,6 @@ from auxlearn.core.files import (
     write_bytes,
     write_checked_json,
 )
-from auxlearn.core.locks import Lock
 from auxlearn.results.record import LOGS
 
 #: Why a phase of training ended: all of its epochs are done, or dev has stopped improving.
@@ -62,18 +61,18 @@ class CheckpointFolder:
     Args:
         path: The folder.
         run: What settings and inputs of the run are known by; a checkpoint of another is refused.
-        lock: The lock of the run's folder, without which nothing is written.
+        check: Is called before anything is written; refuses if the folder is no longer this run's.
     """
 
-    def __init__(self, path: Path, run: str = "", lock: Lock | None = None) -> None:
+    def __init__(self, path: Path, run: str = "", check: Callable[[], None] = lambda: None) -> None:
         self.path = path
-        self._run, self._lock = run, lock
+        self._run, self._check = run, check
         self._pointer = path / "latest.json"
         self._best: Description | None = None
 
     def save(self, state: TrainingState, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write a checkpoint and delete the previous one."""
-        self._check_lock()
+        self._check()
         folder = self._unused_folder(state.step)
         content = {
             "run": self._run,
@@ -106,10 +105,6 @@ class CheckpointFolder:
     def _logs(self) -> dict[str, bytes]:
         files = {name: self.path.parent / name for name in LOGS}
         return {name: file.read_bytes() for name, file in files.items() if file.is_file()}
-
-    def _check_lock(self) -> None:
-        if self._lock is not None:
-            self._lock.check()
 
     @property
     def any(self) -> bool:
@@ -171,7 +166,7 @@ class CheckpointFolder:
 
     def save_best(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Write the weights of the best evaluation so far; :meth:`save` makes them the ones."""
-        self._check_lock()
+        self._check()
         self._best = write_tensors(self.best_path(step), tensors)
 
     def load_best(self, step: int) -> dict[str, Tensor]:

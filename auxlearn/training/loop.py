@@ -284,6 +284,7 @@ class TrainingLoop(Loop):
         )
 
     def _drop_records_after(self, step: int) -> None:
+        self.folder.check_lock()
         truncate_jsonl(self.folder.metrics_path, step)
         if self.training_step.perturbation_log is not None:
             self.training_step.perturbation_log.truncate(step)

@@ -138,7 +138,7 @@ class PretrainFolder:
         self.check()
         with locked_folder(self.path) as self._lock:
             self.checkpoints = CheckpointFolder(
-                self.checkpoints.path, content_key(self._settings, inputs), self._lock
+                self.checkpoints.path, content_key(self._settings, inputs), self._lock.check
             )
             record = self._read() or _Record({}, {})
             begun = self.checkpoints.any or record.results

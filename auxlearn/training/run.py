@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, RunError
@@ -20,7 +22,7 @@ from auxlearn.core.registry import REPORTERS
 from auxlearn.data.audit import describe_lengths, unknown_in, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.leaks import save_trained_on, trained_on
+from auxlearn.data.leaks import example_keys, save_trained_on, trained_on
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
@@ -209,7 +211,7 @@ class _Run(Materials):
 
     @cached_property
     def checkpoints(self) -> CheckpointFolder:
-        return CheckpointFolder(self.folder.checkpoint_path, self.identity, self.folder.lock)
+        return CheckpointFolder(self.folder.checkpoint_path, self.identity, self.folder.check_lock)
 
     @cached_property
     def evaluator(self) -> Evaluator:
@@ -411,6 +413,10 @@ class _Run(Materials):
     def _dataset_record(self) -> DatasetRecord:
         dataset, ood_sets = self.data.dataset, self.data.ood_sets
         splits = dataset.splits | dataset.ood | {ood.source.name: ood.split for ood in ood_sets}
+        folds = ""
+        if self.config.fold:
+            keys = [example_keys(one) for one in dataset.splits.values() if one.labels is not None]
+            folds = content_key(np.sort(np.concatenate(keys)[:, 1]).tolist())[:16]
         return DatasetRecord(
             name=dataset.name,
             fingerprint=dataset.fingerprint,
@@ -419,4 +425,5 @@ class _Run(Materials):
             notes=[*self.data.notes, *self.notes],
             pairs=dataset.splits["train"].text_pairs is not None,
             ood={ood.source.name: ood.source.split for ood in ood_sets},
+            folds=folds,
         )

@@ -217,16 +217,18 @@ def test_what_a_run_began_from_is_of_the_method(six):
     assert runs[2].method == runs[4].method != runs[3].method == runs[5].method
 
 
-def test_folds_of_one_name_but_of_different_data_are_refused(six):
+def test_folds_of_one_name_and_size_but_of_other_data_are_apart(six):
+    """Each run is of one fold of three; the data of the last two are others."""
     for number, run in enumerate(six):
-        change(run, config={"fold": "1/2" if number < 4 else "2/2"})
-        examples = {"train": 50, "dev": 40, "test": 40}
-        data = {"fingerprint": "a" * 16 if number < 4 else "b" * 16, "examples": examples}
-        change(run, dataset=data)
+        folds = "a" * 16 if number < 4 else "b" * 16
+        data = {"fingerprint": str(number) * 16, "folds": folds}
+        change(run, config={"fold": f"{number % 2 + 1}/2"}, dataset=data)
     (block,) = compare(*six).blocks
     assert block.folds == 2
-    change(six[3], dataset={"fingerprint": "c" * 16})
-    assert "are of fold 1/2 of data sets of one name and size" in refused(*six)
+    names = [one.name for one in block.datasets]
+    assert names == ["pydocs (aaaaaaaa)", "pydocs (bbbbbbbb)"]
+    (block,) = compare(*six[:4]).blocks
+    assert [one.name for one in block.datasets] == ["pydocs"]
 
 
 def test_names_of_runs_say_in_what_they_differ():
@@ -241,6 +243,37 @@ def test_names_of_runs_say_in_what_they_differ():
         "l3mask, meta, l3mask.score surprisal",
         "single task",
     ]
+
+
+def test_every_row_has_the_settings_in_which_any_two_on_the_same_data_differ():
+    base = {"dataset": "a", "encoder": "b", "metric": "c", "weights": {"fixed": {}}, "epochs": 3}
+    configs = [
+        {**base, "aux": []},
+        {**base, "aux": [{"l3mask": {"score": "plt"}}], "epochs": 9},
+        {**base, "aux": [], "dataset": "d", "epochs": 5},
+    ]
+    assert run_names(configs) == [
+        "single task, epochs 3", "l3mask, fixed, epochs 9", "single task, epochs 5"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+@pytest.mark.parametrize("against", [None, "STL"])
+def test_without_enough_seeds_to_test_nothing_is_marked(make_sweep, seeds, against):
+    """A gap of 31 points beside a mark would read as no difference."""
+    folder = make_sweep(lambda _: {"dev": 30, "test": 20}, grid=METHODS, seeds=seeds)
+    text = compare(folder.path, against=against).to_markdown()
+    lines = [line for line in text.splitlines() if "50.0" in line]
+    assert len(lines) == 2
+    assert sum("≈" in line for line in lines) == (seeds == 3)
+
+
+def test_pairs_in_latex_have_intervals_and_p_values(make_sweep):
+    shown = compare(make_sweep(right_by_method, grid=METHODS, seeds=4).path)
+    (pair,) = shown.blocks[0].columns[0].pairs
+    text = shown.to_latex(show=["pairs"])
+    for part in (f"{100 * pair.high:+.1f}", "95\\% interval", "p (Holm)", "line minus column"):
+        assert part in text
 
 
 def test_settings_that_change_no_result_name_no_other_method():
@@ -330,7 +363,7 @@ def test_names_may_hold_equals_signs(make_sweep):
     for new in ("L3", "L3=a"):
         done = call("compare", folder.path, "--name", f"{name}={new}")
         assert done.exit_code == 0, done.output
-        names = [line.split()[0] for line in done.output.splitlines() if " 50.0 " in line]
+        names = [line.split()[0] for line in done.output.splitlines() if " 50.0" in line]
         assert names == ["l3mask(score", new]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
+from auxlearn.training.loop import TrainingLoop
 from tests.cli.helpers import call
 from tests.reports import runs as written
 from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor, Messages
@@ -135,6 +137,36 @@ def locked(folder: Path, record) -> Lock:
     lock = Lock(run / ".lock")
     lock.acquire()
     return lock
+
+
+def test_a_trial_that_met_a_full_disk_is_tried_again(sweep_file, start, monkeypatch):
+    def full(self):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = sweep_file(seeds=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "run_step", full)
+        (record,), _, _ = start(path)
+    assert record.state == "disk full"
+    (record,), executor, _ = start(path)
+    assert record.state == "finished"
+    assert len(executor.jobs) == 1
+
+
+def test_groups_with_labels_of_their_own_are_compared_each_on_its_own(sweep_file, start):
+    """They read the same files as other data."""
+    coarse = {"labels": {"known": ["background", "result"], "method": "method"}}
+    path = sweep_file(grid={"classes": {"fine": {"epochs": 2}, "coarse": coarse}}, seeds=1)
+    records, _, folder = start(path)
+    assert [record.state for record in records] == ["finished"] * 2
+    (block,) = auxlearn.compare(folder.path).blocks
+    found = {one.name: [m.name for m in one.methods if m.runs] for one in block.datasets}
+    digests = {
+        record.cell["classes"]: RunResults.load(folder.run(record.digest).path).dataset.fingerprint
+        for record in records
+    }
+    name = Path(read_sweep(path).base["dataset"]).name
+    assert found == {f"{name} ({digest[:8]})": [label] for label, digest in digests.items()}
 
 
 def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):

@@ -1,7 +1,9 @@
 """A run folder is what it says it is: settings, checkpoint, results and model are of one run."""
 
 import json
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -82,7 +84,7 @@ def test_results_and_model_of_another_seed_are_refused(run, finished):
 
 def killed(config):
     helpers.kill_before_step(9, config)
-    return RunFolder(helpers.Path(config.output))
+    return RunFolder(Path(config.output))
 
 
 @pytest.mark.parametrize("what", ["settings", "settings and hash", "checkpoint", "data"])
@@ -131,6 +133,27 @@ def test_the_checkpoint_of_another_pretraining_is_refused(one_layer, tmp_path, m
     shutil.copytree(tmp_path / "seed1" / "checkpoint", tmp_path / "seed0" / "checkpoint")
     with helpers.one_line(RunError, "it is of another run, with other settings or inputs"):
         pretrain(str(one_layer), tmp_path / "seed0", seed=0, **given)
+
+
+@pytest.mark.parametrize("moment", ["prepare", "step"])
+def test_a_plug_in_that_changes_the_working_folder_is_named(tmp_path, config, monkeypatch, moment):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    target = TrainingLoop if moment == "step" else auxlearn.training.run._Run
+    real = getattr(target, "run_step" if moment == "step" else "prepare")
+
+    def changed(self):
+        found = real(self)
+        os.chdir(tmp_path / "other")
+        return found
+
+    monkeypatch.setattr(target, real.__name__, changed)
+    with helpers.one_line(UserError, f"the working folder was changed to {tmp_path / 'other'}"):
+        train(config(aux=[], weights="fixed", output="run"))
+    assert Path.cwd() == tmp_path
+    assert not list((tmp_path / "other").iterdir())
+    assert not (tmp_path / "run" / ".lock").exists()
+    assert not (tmp_path / "run").exists() or moment == "step"
 
 
 @pytest.mark.parametrize("moment", ["step", "evaluation", "export"])

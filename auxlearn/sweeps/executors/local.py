@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from auxlearn.core.errors import SweepError
 from auxlearn.sweeps.jobs import Executor, Job, Outcome
 from auxlearn.sweeps.worker import run_job, start_worker
 
@@ -77,18 +78,24 @@ class _Slot:
 
     def submit(self, job: Job) -> None:
         with _quiet_tracker():
-            if self._pool is None:
-                from joblib.externals.loky import ProcessPoolExecutor
+            try:
+                if self._pool is None:
+                    from joblib.externals.loky import ProcessPoolExecutor
 
-                self._pool = ProcessPoolExecutor(
-                    max_workers=1,
-                    initializer=start_worker,
-                    initargs=(os.getpid(),),
-                    env=self._environment,
-                )
+                    self._pool = ProcessPoolExecutor(
+                        max_workers=1,
+                        initializer=start_worker,
+                        initargs=(os.getpid(),),
+                        env=self._environment,
+                    )
+                self._kills = kills_for_memory()
+                self.future = self._pool.submit(run_job, job)
+            except OSError as error:
+                raise SweepError(
+                    f"no process can be started here ({error.strerror or error}): it needs shared "
+                    "memory, /dev/shm, that can be written to"
+                ) from None
             self.job = job
-            self._kills = kills_for_memory()
-            self.future = self._pool.submit(run_job, job)
 
     def collect(self, stopping: bool) -> Outcome:
         assert self.job is not None
@@ -123,10 +130,19 @@ class _Slot:
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Keep loky's helper process from printing a warning per semaphore if the sweep is killed."""
+    """Keep loky's helper process from printing a warning per semaphore if the sweep is killed, and
+    from being killed itself when the terminal is closed.
+    """
+    from joblib.externals.loky.backend import resource_tracker
+
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
     try:
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it inherits this
+        try:
+            resource_tracker.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         yield
     finally:
         if before is None:
