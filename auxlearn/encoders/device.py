@@ -27,16 +27,19 @@ def default_device() -> torch.device:
 
 @contextmanager
 def usual_torch() -> Iterator[None]:
-    """Compute within the block with gradients, in single precision and without autocast, whatever
-    the caller has switched for this thread or as torch's default.
+    """Compute within the block with gradients, in single precision, without autocast and with new
+    tensors on the CPU, whatever the caller has switched for this thread or as torch's default.
     """
     before = torch.get_default_dtype()
+    elsewhere = torch.get_default_device().type != "cpu"
     torch.set_default_dtype(torch.float32)
     try:
         with (
             torch.inference_mode(False),
             torch.enable_grad(),
+            torch.autocast("cpu", enabled=False),
             torch.autocast(default_device().type, enabled=False),
+            torch.device("cpu") if elsewhere else nullcontext(),
         ):
             yield
     finally:

@@ -117,13 +117,15 @@ def evaluate(
         )
         mapped[name] = mapped_set(trained, source, evaluated)
 
+    from auxlearn.encoders.device import usual_torch
     from auxlearn.evaluation.evaluator import Classifier
 
-    classifier = Classifier.of_run(folder)
-    constant = _majority(trained) if kind is CLASSIFICATION else classifier.constant
     found = Evaluations()
-    for name, (_, train) in read.items():
-        found[name] = classifier.evaluate(mapped[name], train, constant)
+    with usual_torch():
+        classifier = Classifier.of_run(folder)
+        constant = _majority(trained) if kind is CLASSIFICATION else classifier.constant
+        for name, (_, train) in read.items():
+            found[name] = classifier.evaluate(mapped[name], train, constant)
     if output is not None:
         found.save(expand(output))
     return found

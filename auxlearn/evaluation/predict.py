@@ -161,7 +161,10 @@ def predict(
     if text_pairs is not None and RunResults.load(folder).dataset.pairs is False:
         raise DataError("the run was trained on single texts: leave text_pairs out")
     place = None if output is None else expand(output)
-    table, _ = classify(folder, source, text_column, text_pair_column, place)
+    from auxlearn.encoders.device import usual_torch
+
+    with usual_torch():
+        table, _ = classify(folder, source, text_column, text_pair_column, place)
     return source.to_frame(table)
 
 

@@ -67,12 +67,13 @@ def score(
 
     from auxlearn.data.audit import describe_lengths, token_counts
     from auxlearn.data.tokens import Tokenization
-    from auxlearn.encoders.device import default_device
+    from auxlearn.encoders.device import default_device, usual_torch
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.results.console import default_reporter
     from auxlearn.scoring.levels import score_levels, unknown_note
 
-    loaded = load_encoder(str(encoder), ["unused"], do_lower_case=do_lower_case)
+    with usual_torch():
+        loaded = load_encoder(str(encoder), ["unused"], do_lower_case=do_lower_case)
     check_length(loaded.config, max_length)
     show = reporter or default_reporter(verbose)
     for line in loaded.notes:
@@ -81,9 +82,10 @@ def score(
     if whole.max() > max_length:
         tokenization = Tokenization(loaded.tokenizer, max_length)
         show.message(describe_lengths(whole, tokenization, "those to score"))
-    table = score_levels(
-        loaded.to(default_device()), split, level, max_length, passes, show.progress
-    )
+    with usual_torch():
+        table = score_levels(
+            loaded.to(default_device()), split, level, max_length, passes, show.progress
+        )
     if note := unknown_note(table):
         show.message(note)
     if place is not None:

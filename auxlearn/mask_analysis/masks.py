@@ -18,7 +18,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
 from auxlearn.data.run_data import with_found_kind
 from auxlearn.data.tokens import Tokenization
-from auxlearn.encoders.device import choose_compute
+from auxlearn.encoders.device import choose_compute, usual_torch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import (
@@ -82,6 +82,7 @@ class MaskReport:
 
 
 @checked
+@usual_torch()
 def inspect_masks(
     config: Annotated[RunConfig, SkipValidation],
     *,

@@ -25,6 +25,7 @@ from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
 from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
 from auxlearn.data.tokens import vocabulary_ids
+from auxlearn.encoders.device import usual_torch
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.tokenizer import load_tokenizer
@@ -250,6 +251,7 @@ def _masked_batch(
 
 
 @checked
+@usual_torch()
 def perturbations(
     run: UserPath, *, texts: Annotated[int, Field(ge=0)] = 5, output: UserPath | None = None
 ) -> PerturbationReport:

@@ -27,6 +27,7 @@ from auxlearn.core.settings import PluginChoice
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
+from auxlearn.encoders.device import usual_torch
 from auxlearn.evaluation.paired import Difference, ExampleLosses
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.account import account_of_branches
@@ -119,6 +120,7 @@ def branch_config(
     return config.model_copy(update=changes).resolved()
 
 
+@usual_torch()
 def train(
     config: RunConfig,
     reporter: Reporter | None = None,

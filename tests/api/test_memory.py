@@ -148,15 +148,27 @@ def test_further_columns_do_not_take_the_place_of_text_and_label():
 
 
 def test_what_the_caller_has_switched_in_torch_changes_no_digit(from_files, settings, tmp_path):
+    def used():
+        run = from_files.folder
+        yield auxlearn.predict(run, FRAME["text"])
+        yield auxlearn.evaluate(run, FRAME).to_frame()
+        yield auxlearn.score("tiny", list(FRAME["text"]), level="text", verbose=False)
+
+    expected = list(used())
     torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
     try:
         with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
             found = auxlearn.train(dataset=FRAME, output=tmp_path / "run", **settings)
+            again = list(used())
         assert torch.get_default_dtype() == torch.float64
-        assert len(auxlearn.predict(found, FRAME["text"])) == len(FRAME)
+        assert torch.get_default_device().type == "meta"
     finally:
+        torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
     assert weights(found.folder) == weights(from_files.folder)
+    for one, other in zip(again, expected, strict=True):
+        assert one.equals(other)
 
 
 def test_a_run_from_memory_is_that_from_files_to_the_last_bit(from_files, settings, tmp_path):
