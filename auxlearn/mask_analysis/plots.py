@@ -84,7 +84,7 @@ def plot_heat_map(report: MaskReport, folder: Path) -> list[Path]:
         example = str(text.example)
         for task in text.rates:
             label = task
-            for line in _lines(text, task):
+            for line in _lines(text, task, report.draws[task]):
                 lines.append((label, example, line))
                 label = example = ""  # they stand before the first line of a task, of a text
     if not lines:
@@ -143,7 +143,9 @@ def console_heat_map(report: MaskReport, coloured: bool) -> Iterator[Text]:
     for text in report.texts:
         for task, rates in text.rates.items():
             line = Text(f"{text.example} {task}: ")
-            for token, rate, times in zip(text.tokens, rates, text.times(task), strict=True):
+            for token, rate, times in zip(
+                text.tokens, rates, text.times(task, report.draws[task]), strict=True
+            ):
                 shown = shorten(token, LONGEST)
                 if coloured:
                     red, green, blue = _colour(times)
@@ -154,11 +156,11 @@ def console_heat_map(report: MaskReport, coloured: bool) -> Iterator[Text]:
             yield line
 
 
-def _lines(text: ShownText, task: str) -> list[list[tuple[int, str, float]]]:
+def _lines(text: ShownText, task: str, draws: int | None) -> list[list[tuple[int, str, float]]]:
     """Return the lines of a text in the figure: position, token, times random masking."""
     lines: list[list[tuple[int, str, float]]] = [[]]
     x = 0
-    for token, times in zip(text.tokens, text.times(task), strict=True):
+    for token, times in zip(text.tokens, text.times(task, draws), strict=True):
         shown = shorten(token, LONGEST)
         if x + len(shown) > COLUMNS:
             if len(lines) == LINES:

@@ -296,12 +296,13 @@ def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
     """Return some training texts with the mask probabilities of their tokens."""
     path = run.path / MASKS_FILE
     try:
-        shown = TypeAdapter(list[ShownText]).validate_python(read_json(path)["texts"])
-        lines = [(one, task) for one in shown for task in one.rates]
-        texts = [MarkedText(*_text(one, task)) for one, task in lines[:limit]]
+        content = read_json(path)
+        shown = TypeAdapter(list[ShownText]).validate_python(content["texts"])
+        lines = [(one, task, content["draws"].get(task)) for one in shown for task in one.rates]
+        texts = [MarkedText(*_text(*line)) for line in lines[:limit]]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
             f"{path} is damaged ({first_fault(error)}): delete it, or run "
             f"`auxlearn masks {run.path} --output {path.parent}` again"
@@ -315,9 +316,9 @@ def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
     )
 
 
-def _text(text: ShownText, task: str) -> tuple[str, list[Piece]]:
+def _text(text: ShownText, task: str, draws: int | None) -> tuple[str, list[Piece]]:
     pieces = []
-    for token, times in zip(text.tokens, text.times(task), strict=True):
+    for token, times in zip(text.tokens, text.times(task, draws), strict=True):
         level = sum(times >= bound for bound in LEVELS)
         pieces += [Piece(cut(token), "rated", level=level), Piece(" ", "plain")]
     return f"example {text.example + 1}, {task}", pieces

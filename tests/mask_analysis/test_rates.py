@@ -8,6 +8,7 @@ import torch
 from scipy.stats import spearmanr
 
 from auxlearn.core.registry import TASKS
+from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import MaskRates, agreement, mask_rates, spread
 from auxlearn.tasks.base import MaskedLanguageModelling
 from tests.helpers import LINES, context, ragged, tokenized
@@ -145,3 +146,11 @@ def test_other_tasks_that_mask_are_counted_and_those_that_do_not_are_told(prepar
     assert found.rates[prepared.texts.maskable].mean() == pytest.approx(0.3, abs=0.02)
     assert mask_rates(prepared(TASKS.get("simcse")), "simcse", tiny_bert, 0) is None
     assert torch.is_grad_enabled()
+
+
+def test_rates_within_the_noise_of_their_draws_are_shown_as_random_masking():
+    # Of 100 draws at 0.2 the standard error is 0.04.
+    text = ShownText(0, ["a", "b", "c", "d"], {"t": [0.2, 0.27, 0.29, 0.1]}, {"t": 0.2})
+    assert text.times("t", 100) == pytest.approx([1, 1, 1.45, 0.5])
+    assert text.times("t", None) == pytest.approx([1, 1.35, 1.45, 0.5])
+    assert ShownText(0, ["a"], {"t": [0.0]}, {"t": 0.0}).times("t", 100) == [1.0]

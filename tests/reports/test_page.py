@@ -333,14 +333,14 @@ def test_masked_tokens_are_on_colours_by_how_often_they_are_masked(place, tmp_pa
     text = {"example": 4, "tokens": ["a", "<b>", "##c", "d", "e"], "random": {"l3mask": 0.2}}
     text["rates"] = {"l3mask": [0.0, 0.12, 0.2, 0.3, 0.5]}
     (run / "masks").mkdir()
-    (run / "masks" / "masks.json").write_text(json.dumps({"texts": [text]}))
+    (run / "masks" / "masks.json").write_text(json.dumps({"texts": [text], "draws": {}}))
     page = report(run).read_text(encoding="utf-8")
     spans = re.findall(r'<span class="m(\d)">(.*?)</span>', page)
     assert spans == [("0", "a"), ("1", "&lt;b&gt;"), ("2", "##c"), ("3", "d"), ("4", "e")]
     assert "example 5, l3mask" in page
     assert "example 5, l3mask" not in report(run, texts=False).read_text(encoding="utf-8")
     text["rates"] = {"l3mask": [0.1]}
-    (run / "masks" / "masks.json").write_text(json.dumps({"texts": [text]}))
+    (run / "masks" / "masks.json").write_text(json.dumps({"texts": [text], "draws": {}}))
     with pytest.raises(UserError, match=r"masks\.json is damaged .*auxlearn masks"):
         report(run)
 
