@@ -147,7 +147,7 @@ BUDGETS = {
     "results": 2875,
     "evaluation": 1295,
     "training": 3850,
-    "mask_analysis": 1140,
+    "mask_analysis": 1150,
     "sweeps": 2910,
     "comparison": 3415,
     "reports": 755,
