@@ -14,6 +14,7 @@ from torch import nn
 from auxlearn.core import rng
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.lazy import library
+from auxlearn.core.settings import encoder_source
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 
@@ -73,11 +74,12 @@ class LowRankAdapters:
         targets = [
             name
             for name, module in encoder.body.named_modules()
-            if isinstance(module, nn.Linear) and not name.startswith(poolers)
+            if isinstance(module, nn.Linear) and not f"{name}.".startswith(poolers)
         ]
         self._config: Any = peft.LoraConfig(
             r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets
         )
+        self._encoder = encoder
         own = encoder.body_parameters()
         poolers_and_heads = encoder.classification_parameters()
         with rng.seeded(seed, "lora"):
@@ -88,15 +90,31 @@ class LowRankAdapters:
             parameter.requires_grad_(True)
 
     def save(self, folder: Path, base: str) -> None:
-        """Save the adapters as ``PeftModel.from_pretrained(AutoModel..., folder)`` reads them."""
+        """Save adapters and classification head, as ``PeftModel.from_pretrained`` reads them onto
+        the transformers classifier of the base model with as many labels.
+        """
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 
-        self._config.base_model_name_or_path = base
+        encoder, classifier = self._encoder, self._encoder.classifier
+        body = next(name for name, one in classifier.named_modules() if one is encoder.body)
+        # Without embeddings, for which the library would ask the hub for the base model.
+        adapters = get_peft_model_state_dict(
+            self._tuner, adapter_name="default", save_embedding_layers=False
+        )
+        own = {id(parameter) for parameter in encoder.classification_parameters()}
+        head = {name: one for name, one in classifier.named_parameters() if id(one) in own}
+        tensors = {
+            **{name.replace("model.", f"model.{body}.", 1): one for name, one in adapters.items()},
+            **{f"model.{name}": one.detach() for name, one in head.items()},
+        }
+        depths = {name: 2 if name.startswith(f"{body}.") else 1 for name in head}  # of a pooler
+        modules = {".".join(name.split(".")[:depth]) for name, depth in depths.items()}
+        self._config.modules_to_save = sorted(modules)
+        self._config.base_model_name_or_path = encoder_source(base)
         self._config.save_pretrained(str(folder))
-        tensors = get_peft_model_state_dict(self._tuner, adapter_name="default")
         save_file(
-            {f"base_model.{name}": tensor.contiguous() for name, tensor in tensors.items()},
+            {f"base_model.{name}": one.contiguous() for name, one in tensors.items()},
             str(folder / "adapter_model.safetensors"),
         )
 

@@ -10,7 +10,7 @@
                        the next two, if the run keeps no model
 ``heads/``             heads of auxiliary tasks and losses, where they have any, and the
                        masked-language-model head unless it is newly initialised
-``adapter/``           low-rank adapters as peft reads them, if the run trained some
+``adapter/``           low-rank adapters and the head as peft reads them, if it trained some
 ``checkpoint/``        checkpoints that an unfinished run resumes from
 ``plots/``             plots of losses, weights and dev metrics
 ``predictions/``       class probabilities of every evaluated example

@@ -1,11 +1,14 @@
 """Frozen layers and low-rank adapters, for every architecture."""
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel
-from transformers import AutoModel
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.data.batches import collate
@@ -102,20 +105,37 @@ def test_the_initial_values_follow_from_the_seed(tiny_bert, encoder_folder):
 
 # The library asks transformers for a name that will go.
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-def test_saved_adapters_are_read_by_peft(encoder_folder, tmp_path):
-    folder = encoder_folder("roberta")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_saved_adapters_and_their_head_are_read_by_peft(
+    encoder_folder, tmp_path, family, monkeypatch
+):
+    folder = encoder_folder(family)
     encoder = load_encoder(str(folder), LABELS)
     adapters = LowRankAdapters(encoder, 2, 4.0, 0.0, seed=1)
     spread(encoder)
-    adapters.save(tmp_path, str(folder))
-    base = AutoModel.from_pretrained(folder, add_pooling_layer=False, dtype=torch.float32)
-    loaded = PeftModel.from_pretrained(base, str(tmp_path)).eval()
-    batch = batch_of(encoder.eval())
     with torch.no_grad():
-        expected = encoder.encode(batch).last_hidden_state
-        found = loaded(batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
-    kept = batch.attention_mask.bool()
-    torch.testing.assert_close(found[kept], expected[kept], rtol=1e-5, atol=1e-5)
+        for parameter in encoder.classification_parameters():
+            parameter.normal_(0.0, 0.3)
+    monkeypatch.setattr("socket.create_connection", None)
+    adapters.save(tmp_path, "tiny")
+    written = json.loads((tmp_path / "adapter_config.json").read_text())
+    assert Path(written["base_model_name_or_path"]).is_dir()  # the package's own
+    base = AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=len(LABELS), dtype=torch.float32
+    )
+    loaded = PeftModel.from_pretrained(base, str(tmp_path)).eval()
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    spreads = [one.abs().sum() > 0 for name, one in loaded.named_parameters() if "lora_B" in name]
+    assert spreads
+    assert all(spreads)
+    assert len(spreads) == sum("lora_B" in name for name in tensors)
+    batch = batch_of(encoder.eval())
+    inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+    if batch.token_type_ids is not None:
+        inputs["token_type_ids"] = batch.token_type_ids
+    with torch.no_grad():
+        found = loaded(**inputs).logits
+        torch.testing.assert_close(found, encoder.classify(batch), rtol=1e-4, atol=1e-5)
 
 
 def test_the_error_without_peft_says_what_to_install(tiny_bert, monkeypatch):
