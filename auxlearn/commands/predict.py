@@ -92,12 +92,14 @@ def command(
         if isinstance(label, str):  # a single class
             said = [label, f"{probabilities[label]:.4f}"]
         else:
-            said = [f"{label:.4f}" if isinstance(label, float) else _text_of(label or "")]
+            said = [f"{label:.4f}" if isinstance(label, float) else _text_of(label)]
         click.echo("\t".join(map(printable, [*said, *map(_text_of, shown.values())])))
 
 
 def _text_of(value: Any) -> str:
     """Return a value in a line: labels one after the other, an arc as ``HEAD:RELATION``."""
+    if value is None:
+        return ""
     if not isinstance(value, list):
         return str(value)
     return " ".join(":".join(map(str, one)) if isinstance(one, list) else one for one in value)

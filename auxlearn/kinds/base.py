@@ -86,12 +86,8 @@ class Kind(ABC):
 
     @abstractmethod
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
-        """Return the label of each row of a table, checked.
-
-        Args:
-            column: Name of the column.
-            columns: The rules of the user for labels, with the kind if it was named.
-            form: The :class:`ReadLabels` form of train, for the other splits.
+        """Return the label of each row of a table, checked; ``columns`` has the rules of the user,
+        and the kind if it was named, ``form`` is that of train for the other splits.
         """
 
     def texts(self, table: Table, column: str) -> Table:

@@ -113,16 +113,11 @@ def _check_missing(
     rows = [row for row, names in enumerate(found) if not missing.isdisjoint(names)]
     if rows:
         name = next(name for name in found[rows[0]] if name in missing)
-        place, more = table.place(rows[0]), and_more(len(rows) - 1)
-        if not name:
-            raise DataError(
-                f"{place}: missing label in column '{shorten(column)}'{more}: fill it in or delete "
-                "the row"
-            )
+        what = f"the label '{name}' (a missing value?)" if name else "missing label"
+        accept = ", or accept it as a class by --keep-null-labels" if name else ""
         raise DataError(
-            f"{place}: the label '{name}' in column '{shorten(column)}' usually stands for a "
-            f"missing value{more}: fill it in, delete the row, or accept it as a class by "
-            "--keep-null-labels"
+            f"{table.place(rows[0])}: {what} in column '{shorten(column)}'"
+            f"{and_more(len(rows) - 1)}: fill it in or delete the row{accept}"
         )
 
 
@@ -130,9 +125,7 @@ def checked_label(
     value: Any, place: str, column: str, kind: KindName, guessed: bool = False, codes: bool = False
 ) -> str:
     """Return the name of a label, "" if it is missing; errors as for :func:`read_names`."""
-    several = "several at once are read by runs with --kind multi_label"
-    if kind == "multi_label":
-        several = "a text's labels are one list, in JSON or joined by |"
+    several = "several are one list in JSON, or joined by |, with --kind multi_label"
     if isinstance(value, list | tuple | dict):
         raise DataError(
             f"{place}column '{column}' holds {describe(value)}: an example has one label; {several}"
@@ -151,14 +144,13 @@ def checked_label(
     if is_blank(name) and printable(name) == name:
         return ""
     if isinstance(value, str):
-        if guessed and _is_fraction(name):
+        if guessed and (_is_fraction(name) or _OTHER_NUMBER.fullmatch(name)):
             raise DataError(
-                f"{place}the label {shorten(name)} in column '{column}' looks like a number to "
-                "predict, or like the code of a class: name --kind regression or --kind "
-                "classification"
+                f"{place}the label {shorten(name)} in column '{column}' looks like a number (4.5, "
+                "with --kind regression), like several labels (joined by |, with --kind "
+                "multi_label), or like the code of a class (with --kind classification)"
             )
-        listed_label = name not in NULL_LABELS and _LIST.fullmatch(name)
-        if listed_label and kind != "token_classification":
+        if kind != "token_classification" and name != "(null)" and _LIST.fullmatch(name):
             raise DataError(
                 f"{place}the label {describe(name)} in column '{column}' looks like a list: an "
                 f"example has one label; {several}"
@@ -190,16 +182,8 @@ def _check_classes(table: Table, column: str, labels: list[str], guessed: bool) 
     if name := joined_label(names):
         raise DataError(
             f"{table.place(labels.index(name))}: the label '{shorten(name)}' in column "
-            f"'{shown}' joins other labels: an example has one label; several at "
-            "once, joined by |, are read by runs with --kind multi_label"
-        )
-    others = [name for name in labels if _OTHER_NUMBER.fullmatch(name)]
-    whole = (name for name in names if not _OTHER_NUMBER.fullmatch(name))
-    if others and guessed and all(map(_WHOLE_NUMBER.fullmatch, whole)):
-        raise DataError(
-            f"{table.place(labels.index(others[0]))}: the label '{shorten(others[0])}' in column "
-            f"'{shown}' looks like a number (write 4.5, for --kind regression) or like several "
-            "(join them by |, for --kind multi_label); --kind classification takes it for a class"
+            f"'{shown}' joins other labels: an example has one label; several, joined by |, are "
+            "read by runs with --kind multi_label"
         )
 
 
@@ -262,12 +246,12 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct))
 
 
-#: A text or another item of a list as Python and numpy write it; numpy writes no commas.
-_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
-_ITEM = re.compile(rf"{_TEXT}|True|False|None|nan|[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?")
-_FLAT_LIST = re.compile(rf"\[\s*(?:(?:{_ITEM.pattern})(?:\s*,\s*|\s+|(?=\])))*\]", re.DOTALL)
-_ARRAY = re.compile(r"array\((\[.*\])(?:,\s*dtype=[^()]*)?\)", re.DOTALL)
-_WORDS_OF_PYTHON = {"True": True, "False": False, "None": None, "nan": None}
+_LONGEST_LIST = 50_000  # characters of a list of Python, whose parser takes much memory
+
+#: An item of a list as Python and numpy write it, and the space behind it where numpy has no comma.
+_ITEM = re.compile(
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.+-]+)(\s+(?=['"\w.+-]))?""", re.DOTALL
+)
 
 
 def listed(cell: str) -> list[Any] | None:
@@ -279,29 +263,20 @@ def listed(cell: str) -> list[Any] | None:
     ([[2, 'obj'], (0, 'root')], None, None)
     """
     text = cell.strip()
-    if array := _ARRAY.fullmatch(text):
-        text = array[1]
-    if text[:1] not in ("[", "(", "{"):
+    if not text.startswith(("[", "(", "{")):
         return None
     with suppress(ValueError, RecursionError):
         found = json.loads(text)
         return found if isinstance(found, list) else None
-    if _FLAT_LIST.fullmatch(text):
-        return [_item(token) for token in _ITEM.findall(text)]
+    if len(text) > _LONGEST_LIST:
+        return None
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        found = ast.literal_eval(text)
-        if isinstance(found, list | tuple):
-            return list(found)
-        return sorted(found, key=str) if isinstance(found, set) else None
+        found = ast.literal_eval(
+            _ITEM.sub(lambda item: f"{item[1]}," if item[2] else item[1], text)
+        )
+        if isinstance(found, list | tuple | set) and ... not in found:
+            return sorted(found, key=str) if isinstance(found, set) else list(found)
     return None
-
-
-def _item(token: str) -> Any:
-    if token in _WORDS_OF_PYTHON:
-        return _WORDS_OF_PYTHON[token]
-    if token[0] not in "'\"":
-        return float(token) if re.search("[.e]", token) else int(token)
-    return ast.literal_eval(token) if "\\" in token else token[1:-1]
 
 
 def as_list(cell: str) -> list[Any]:

@@ -58,9 +58,7 @@ class MultiLabel(Kind):
         """
         values = table.columns[column]
         rows = [_labels(value, table.place(row), column) for row, value in enumerate(values)]
-        if form == INDICATORS if form is not None else _are_indicators(rows):
-            if not _are_indicators(rows):
-                raise DataError(f"{table.where}: train has lists of 0 and 1 for all labels, not it")
+        if form in (None, INDICATORS) and _are_indicators(rows):
             note = (
                 f"lists such as {describe(values[0])} are read as indicators of the labels 0 to "
                 f"{len(rows[0]) - 1}, by their places"

@@ -121,7 +121,7 @@ def list_of(value: Any, place: str) -> Any:
     """Return the items of a list, of a list in a cell, or of a text divided by white space."""
     if not isinstance(value, str):
         return value
-    found = listed(value) if value.lstrip().startswith(("[", "array(")) else None
+    found = listed(value) if value.lstrip().startswith("[") else None
     if found is None and _NUMPY_LEFT_OUT.search(value):
         raise DataError(f"{place}: numpy has left items of a list out (...): write it in JSON")
     return value.split() if found is None else found

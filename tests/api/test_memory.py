@@ -274,7 +274,7 @@ MISTAKES = {
     ),
     "several labels": (
         changed(label=[*FRAME["label"][1:], ["a", "b"]]),
-        "holds ['a', 'b']: an example has one label; several at once are read by runs with",
+        "holds ['a', 'b']: an example has one label; several are one list in JSON",
     ),
     "labels of tokens": (
         changed(label=[*FRAME["label"][1:], np.array([0, 1])]),

@@ -74,7 +74,7 @@ CONFIGS: dict[str, Any] = {
         "{batch_size: 4, gradient_accumulation_steps: 5}",
     ),
     "true for a seed": (r"seed: a number is needed, not true", "seed: true"),
-    "no for epochs": (r"epochs: a number is needed, not true or", "epochs: no"),
+    "no for epochs": (r"epochs: must be a whole number", "epochs: no"),
     "true for a rate": (r"learning_rate: a number is needed", "learning_rate: true"),
     "true in an option": (r"alpha: a number is needed", "weights: {fixed: {alpha: true}}"),
     "to base 60": (
