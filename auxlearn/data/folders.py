@@ -31,7 +31,7 @@ from auxlearn.data.tables import (
 )
 
 #: File of the names of the classes in order, where the copy of a data set in memory has any.
-LABEL_NAMES = "label_names.json"
+LABEL_NAMES = "auxlearn_label_names.json"
 
 #: Folders beside those of the classes, of texts without one.
 _UNLABELLED = ("unsup", "unlabeled", "unlabelled")
@@ -195,8 +195,9 @@ def _inner_folders(folder: Path) -> dict[str, list[Path]]:
         path = folders[name]
         if split not in CORE_SPLITS or not (entries := _entries(path)):
             continue
-        _check_inside(path, folder)
         tables = [entry for entry in entries if entry.suffix.lower() in READ_FORMATS]
+        for entry in (path, *tables):
+            _check_inside(entry, folder)
         if tables:
             found[split] = tables
         elif sum(entry.is_dir() for entry in entries) > 1:

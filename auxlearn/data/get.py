@@ -20,18 +20,8 @@ from auxlearn.data.tables import READ_FORMATS
 
 
 def make_folder(name: str, source: Path, folder: Path) -> list[str]:
-    """Write the folder of a data set atomically.
-
-    Args:
-        name: A data-set card with a recipe.
-        source: The file or folder that its owner ships, unpacked.
-        folder: What is written: a file of JSON lines for each split, or of the owner's format.
-
-    Returns:
-        A line for each split: how many examples it has, and how many are published.
-
-    Raises:
-        DataError: A file of the recipe is not there or does not hold what the card says.
+    """Write the folder of a data set atomically, of the file or folder that its owner ships: JSON
+    lines for each split, or the owner's own format. Return a line for each with its examples.
     """
     card = find_card(name)
     if card.get is None:

@@ -46,8 +46,9 @@ def load_hub(
     Examples without a text or label are left out with a note, as is a split of hidden labels.
     """
     raw, notes = _fetch(hub_id, config, revision)
-    shown = f"hub data set '{hub_id}'"
-    return _read(raw, shown, hub_id.split("/")[-1], notes, split_map, columns, label_names)
+    shown, name = f"hub data set '{hub_id}'", hub_id.split("/")[-1]
+    dataset = _read(raw, shown, name, columns, split_map, label_names)
+    return replace(dataset, notes=(*notes, *dataset.notes))
 
 
 def load_repository(folder: Path, config: str | None, columns: Columns) -> TextDataset:
@@ -68,17 +69,16 @@ def load_repository(folder: Path, config: str | None, columns: Columns) -> TextD
             raw = _splits(
                 str(folder), str(folder), config, folder=os.path.abspath(folder), own=True
             )
-    return _read(raw, str(folder), folder.resolve().name, [], None, columns, None)
+    return _read(raw, str(folder), folder.resolve().name, columns)
 
 
 def _read(
     raw: Source,
     shown: str,
     name: str,
-    notes: list[str],
-    split_map: Mapping[str, str] | None,
     columns: Columns,
-    label_names: Sequence[str] | None,
+    split_map: Mapping[str, str] | None = None,
+    label_names: Sequence[str] | None = None,
 ) -> TextDataset:
     if split_map is None:
         split_map = {split: name for name, split in split_names(raw).items()}
@@ -97,7 +97,7 @@ def _read(
             f"those expected: {some_of(list(map(repr, train.class_names)))}"
         )
     splits, further = assemble(raw_splits, columns)
-    return TextDataset(name=name, splits=splits, notes=(*notes, *more, *further))
+    return TextDataset(name=name, splits=splits, notes=(*more, *further))
 
 
 def _fetch(hub_id: str, config: str | None, revision: str | None) -> tuple[Source, list[str]]:

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,9 +126,10 @@ def _arrow(values: Any) -> Any:
         return pyarrow.array([None if one is None else as_json(one, "a list") for one in values])
 
 
-def _read_jsonl(path: Path) -> Table:
+def _of_lines(lines: Sequence[str], where: str) -> Table:
+    """Return the table of lines of JSON objects."""
     records: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -136,17 +137,20 @@ def _read_jsonl(path: Path) -> Table:
         except (ValueError, RecursionError) as error:
             reason = shorten(getattr(error, "msg", str(error)), 120)
             raise DataError(
-                f"{path}:{number}: bad JSON ({reason}): each line must be one JSON object"
+                f"{where}:{number}: bad JSON ({reason}): each line must be one JSON object"
             ) from error
         if not isinstance(row, dict):
             raise DataError(
-                f"{path}:{number}: a JSON object is needed, such as "
+                f"{where}:{number}: a JSON object is needed, such as "
                 f'{{"text": "...", "label": "..."}}, but this is {_kind(row)}'
             )
         if "\\ud" in line.lower() and not is_encodable(row):
-            raise DataError(f"{path}:{number}: {HALF_A_PAIR}")
+            raise DataError(f"{where}:{number}: {HALF_A_PAIR}")
         records[number] = row
-    return _of_records(str(path), records)
+    names = list(dict.fromkeys(name for record in records.values() for name in record))
+    check_columns(where, names)
+    columns = {name: [record.get(name) for record in records.values()] for name in names}
+    return Table(where, columns, list(records))
 
 
 def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -278,36 +282,11 @@ def table_or_lines(content: bytes, where: str) -> Table | list[str]:
     that some programs break lines at, such as U+2028, are part of a line.
     """
     lines = decoded(content, where).replace("\r\n", "\n").split("\n")
-    rows = {number: line for number, line in enumerate(lines, 1) if line.strip()}
-    first = next(iter(rows), 0)
-    if not rows or not isinstance(_json(rows[first], f"{where}:{first}"), dict):
-        return lines
-    records = {number: _json(line, f"{where}:{number}") for number, line in rows.items()}
-    for number, record in records.items():
-        if not isinstance(record, dict):
-            raise DataError(f"{where}:{number}: not a JSON object, but the first line is one")
-    return _of_records(where, records)
-
-
-def _of_records(where: str, records: Mapping[int, Mapping[str, Any]]) -> Table:
-    """Return the table of the objects on some lines."""
-    names = list(dict.fromkeys(name for record in records.values() for name in record))
-    check_columns(where, names)
-    columns = {name: [record.get(name) for record in records.values()] for name in names}
-    return Table(where, columns, list(records))
-
-
-def _json(line: str, place: str) -> Any:
-    def without_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        try:
-            return without_repeated_keys(pairs)
-        except ValueError as error:
-            raise DataError(f"{place}: {error}") from None
-
     try:
-        return json.loads(line, object_pairs_hook=without_repeated)
+        is_table = isinstance(json.loads(next(filter(str.strip, lines), "")), dict)
     except (ValueError, RecursionError):
-        return None
+        is_table = False
+    return _of_lines(lines, where) if is_table else lines
 
 
 def is_encodable(value: Any) -> bool:
@@ -329,7 +308,7 @@ def _kind(value: object) -> str:
 
 #: Formats that tables are read from and written to.
 FORMATS: dict[str, Callable[[Path], Table]] = {
-    ".jsonl": _read_jsonl,
+    ".jsonl": lambda path: _of_lines(_text_of(path).split("\n"), str(path)),
     ".csv": _read_csv,
     ".tsv": lambda path: _with_header(path, _tsv_rows(_text_of(path))),
     ".parquet": read_parquet,

@@ -10,10 +10,12 @@ import pytest
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict, List
 
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns
 from auxlearn.data.load import card_names, find_card, load_dataset, load_evaluated
 from auxlearn.data.memory import save_folder
+from auxlearn.data.run_data import with_found_kind
 from tests.data import replicas
 from tests.data.hub_server import serve, use_hub
 from tests.helpers import one_line
@@ -188,6 +190,15 @@ def test_a_card_may_name_the_classes_of_the_hub_in_another_order(way, hub, tmp_p
             dataset = load_dataset(tmp_path / "own.yaml")
             assert dataset.label_names == ("neg", "pos")
             assert_same(rows_of(dataset.splits["train"]), replicas.ROWS["train"])
+
+
+def test_a_run_finds_the_kind_of_a_set_of_the_hub_as_an_audit_does(way, hub):
+    for given, kind, metric in (
+        ("scores that are all -1.0, as the test split of STS-B", "regression", "pearson"),
+        ("Parquet files, with `validation`", None, "accuracy"),
+    ):
+        config = with_found_kind(RunConfig(dataset=hub[2][given], output="x"), None)
+        assert (config.kind, config.metric) == (kind, metric)
 
 
 def test_the_page_has_the_tables_of_these_tests():

@@ -117,7 +117,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "predict: a long text": (f"predict run {'x' * 1_000_001}", r"a text of 1,000,001 char", run),
     "predict: a JSON key twice in the first line": (
         "predict run --file f.txt",
-        r"f.txt:1: the key 'text' occurs twice",
+        r"f.txt:1: bad JSON .the key 'text' occurs twice",
         beside_a_run(writes("f.txt", '{"text": "b", "text": "c"}\n')),
     ),
     "evaluate: a table for scores": (
@@ -319,7 +319,7 @@ TYPED: dict[str, tuple[str, str | bytes]] = {
     ),
     "JSON, then none": (r"standard input:2: not a JSON object", '{"text": "a"}\nb\n'),
     "a JSON key twice": (
-        r"standard input:2: the key 'text' occurs twice",
+        r"standard input:2: bad JSON .the key 'text' occurs twice",
         '{"text": "a"}\n{"text": "b", "text": "c"}\n',
     ),
     "rows without text": (r"input:2: empty text .*and 1 more", '\n{"text": " "}\n{"text": null}\n'),
