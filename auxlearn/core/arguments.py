@@ -18,6 +18,9 @@ from auxlearn.core.errors import UserError
 from auxlearn.core.settings import is_path
 from auxlearn.core.validation import Settings, validate
 
+#: Settings of runs, which are options of commands and keywords of functions, once they are defined.
+KEYWORDS: set[str] = set()
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -107,11 +110,9 @@ def _in_python(message: str) -> str:
     'name it with text_column, or leave compile out (--fixed-alpha 0.3)'
     """
 
-    from auxlearn.core.run_settings import RunSettings
-
     def keyword(found: re.Match[str]) -> str:
         name = found[1].replace("-", "_")
-        return name if name in RunSettings.model_fields else found[0]
+        return name if name in KEYWORDS else found[0]
 
     return re.sub(r"(?<![\w-])--(?:no-)?([a-z]+(?:-[a-z]+)*)", keyword, message)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from auxlearn.core.arguments import Column
+from auxlearn.core.arguments import KEYWORDS, Column
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.settings import (
     MAX_WINDOWS,
@@ -350,6 +350,9 @@ class RunSettings(
                 "gradient_accumulation_steps of at most batch_size"
             )
         return self
+
+
+KEYWORDS.update(RunSettings.model_fields)
 
 
 class PretrainSettings(Described):
