@@ -12,6 +12,7 @@ import numpy as np
 from auxlearn.core.errors import and_more, shorten, some_of
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.kinds.labels import looks_of
 
 if TYPE_CHECKING:
@@ -122,6 +123,14 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
         yield (
             f"dev has the same label throughout ({train.kind.name}), so that no metric on it can "
             "tell a good model from a constant prediction"
+        )
+    if train.kind is CLASSIFICATION and any(
+        split.labels is not None and len(set(split.labels)) < len(split.label_names)
+        for split in dataset.splits.values()
+    ):
+        yield (
+            "macro-F1 is over the labels that a split or its predictions have: one without an "
+            "example there counts only where it is predicted"
         )
     alike: dict[str, dict[str, None]] = defaultdict(dict)
     for name in (name for split in dataset.splits.values() for name in split.label_names):

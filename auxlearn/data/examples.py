@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, describe, is_blank, shorten, some_of, suggestion
+from auxlearn.core.errors import (
+    DataError,
+    and_more,
+    describe,
+    is_blank,
+    shorten,
+    some_of,
+    suggestion,
+)
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
@@ -97,6 +105,12 @@ def parse_examples(
         columns = columns.model_copy(update={"keep_null_labels": True})
     if has_pairs:
         require(kind, "pairs of texts")
+    if has_labels:
+        both = zip(table.columns[columns.text], table.columns[columns.label], strict=True)
+        heads = [row for row, pair in enumerate(both) if pair == (columns.text, columns.label)]
+        if heads:
+            more = and_more(len(heads) - 1)
+            raise DataError(f"{table.place(heads[0])}: the header again{more}: delete the row")
     used = {columns.text, columns.text_pair, columns.label}
     texts = text_values(kind.texts(table, columns.text), columns.text)
     found = kind.read(table, columns.label, columns, form) if has_labels else None

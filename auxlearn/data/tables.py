@@ -195,7 +195,7 @@ def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
     rows = []
     for number, line in enumerate(text.split("\n"), start=1):
         line = line.removesuffix("\r")
-        if line.strip():
+        if line.strip(" "):
             rows.append((number, line.split("\t")))
     marked = [cell for _, cells in rows for cell in cells if '"' in cell]
     if marked and all(_is_quoted(cell) for cell in marked):
@@ -216,8 +216,11 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
     names = [name.strip() for name in header]
     check_columns(path, names)
     columns: dict[str, list[Any]] = {name: [] for name in names}
-    lines = []
+    lines, empty = [], 0
     for number, cells in numbered:
+        if not any(map(str.strip, cells)):  # as spreadsheets write below a table
+            empty += 1
+            continue
         if len(cells) != len(names):
             raise DataError(
                 f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
@@ -226,7 +229,8 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
         for name, cell in zip(names, cells, strict=True):
             columns[name].append(cell)
         lines.append(number)
-    return Table(str(path), columns, lines)
+    notes = (f"rows of empty cells that were left out: {empty:,}",) if empty else ()
+    return Table(str(path), columns, lines, notes=notes)
 
 
 _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"

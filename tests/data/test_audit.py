@@ -60,6 +60,8 @@ def test_warnings(found):
         "test: the text of 2 of 5 examples is also in train (4 if only letters and digits count)",
         "other: the text of 1 of 2 examples is also in train (1 if only letters and digits count)",
         "texts with more than one label: 1",
+        "macro-F1 is over the labels that a split or its predictions have: one without an example "
+        "there counts only where it is predicted",
     ]
 
 

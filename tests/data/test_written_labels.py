@@ -110,7 +110,7 @@ def test_decimals_are_classes_where_the_user_says_so(tmp_path):
     (folder / "dev.tsv").write_text("text\tlabel\na\t428.0\n")  # alone it could be 428
     assert load(folder, "classification").label_names == tuple(sorted(CODES))
     assert labels_of(load(folder, "classification"), "dev") == ["428.0"]
-    with one_line(DataError, "train.tsv:2: the label 401.9", "--kind regression", "classification"):
+    with one_line(DataError, "train.tsv:2: the label 401.9", "kind regression", "classification"):
         load(folder)
     renamed = load(folder, "classification", labels={"heart": ["428.0", "428"]})
     assert renamed.label_names == ("01.17", "250.00", "401.9", "427.31", "heart")
@@ -137,7 +137,7 @@ def test_a_number_that_train_lacks_may_be_one_to_predict(tmp_path):
     folder = written(tmp_path, [1.0, 2.0, 4.0])
     for label in (3.0, 2.5):
         (folder / "dev.jsonl").write_text(json.dumps({"text": "a", "label": label}) + "\n")
-        with one_line(DataError, f"train lacks: '{label:g}'", "--kind regression predicts numbers"):
+        with one_line(DataError, f"train lacks: '{label:g}'", "kind regression predicts numbers"):
             load(folder)
 
 
@@ -319,3 +319,20 @@ def test_the_metric_of_tags_follows_them_wherever_the_kind_comes_from(tag, metri
             assert with_found_kind(settings, None).resolved().metric == metric
     given = RunConfig(dataset=str(folder), kind="token_classification", metric="accuracy")
     assert with_found_kind(given.resolved(), None).metric == "accuracy"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_rows_of_empty_cells_and_headers_among_the_rows(suffix, tmp_path):
+    """As spreadsheets write below a table, and as files that were joined have."""
+    mark = "," if suffix == ".csv" else "\t"
+    rows = ["text,label,n", "a,x,1", ",,", " , ,", "b,y,2", "", "c,x,3"]
+    for name in ("train", "dev"):
+        path = tmp_path / f"{name}{suffix}"
+        path.write_text("".join(row.replace(",", mark) + "\n" for row in rows))
+    found = load(tmp_path)
+    assert found.splits["train"].texts == ("a", "b", "c")
+    assert "train, dev: rows of empty cells that were left out: 2" in found.notes
+    with path.open("a") as file:
+        file.write((rows[0] + "\nd,y,4\n" + rows[0] + "\n").replace(",", mark))
+    with one_line(DataError, f"dev{suffix}:8: the header again (and 1 more): delete the row"):
+        load(tmp_path)
