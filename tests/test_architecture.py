@@ -137,7 +137,7 @@ ALONE = {
 BUDGETS = {
     "core": 3562,
     "kinds": 2570,
-    "data": 4904,
+    "data": 4930,
     "encoders": 2170,
     "scoring": 765,
     "objectives": 1040,
