@@ -114,7 +114,9 @@ def _in_python(message: str) -> str:
         name = found[1].replace("-", "_")
         return name if name in KEYWORDS else found[0]
 
-    return re.sub(r"(?<![\w-])--(?:no-)?([a-z]+(?:-[a-z]+)*)", keyword, message)
+    # What stands in backquotes, as `auxlearn data get NAME --output FOLDER`, is a command.
+    option = re.compile(r"`[^`]*`|(?<![\w-])--(?:no-)?([a-z]+(?:-[a-z]+)*)")
+    return option.sub(lambda found: keyword(found) if found[1] else found[0], message)
 
 
 def _descriptions(docstring: str) -> dict[str, str]:

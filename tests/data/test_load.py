@@ -151,7 +151,8 @@ def test_dev_held_out_of_test_does_not_depend_on_the_seed(asked):
 
 
 def test_card_file_and_a_card_without_a_hub_id_which_says_how_to_make_the_folder(asked, tmp_path):
-    with pytest.raises(DataError, match=r"ohsumed.*text_gcn.*train\.jsonl"):
+    command = "`auxlearn data get ohsumed --from PATH --output data/ohsumed`"
+    with pytest.raises(DataError, match=rf"ohsumed.*text_gcn.*{command}"):
         load_dataset("ohsumed")
     assert asked == []
     card = tmp_path / "own.yaml"
