@@ -33,7 +33,7 @@ from auxlearn.testing.tiny_run import (
     untrained_encoder,
     with_other_padding,
 )
-from auxlearn.training.plugin_checks import check_trained
+from auxlearn.training.plugin_checks import check_trained, versions_of
 
 #: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
 #: learned in one step and through several, by higher.
@@ -72,7 +72,9 @@ class ObjectiveChecks(Checks):
 
     def check_loss(self) -> str:
         run, objective, batch = self.run()
+        before = versions_of(batch)
         loss = _loss(run, objective, batch)
+        assert versions_of(batch) == before, "the loss changes its batch in place: change a copy"
         assert loss.grad_fn is not None, "the loss has no graph: it is computed without gradients"
         value = loss.item()
         assert math.isfinite(value), f"the loss is {value}"
@@ -351,7 +353,8 @@ def report(
             found.checks.append(_result(name, getattr(checks, f"check_{name}")))
             if found.failed and name in ("options", "loss", "weights"):
                 return found  # nothing else can be said
-        found.checks.append(Check("cost", None, checks.cost()))
+        if not found.failed:
+            found.checks.append(Check("cost", None, checks.cost()))
     return found
 
 

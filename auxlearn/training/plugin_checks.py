@@ -10,6 +10,7 @@ import errno
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -29,11 +30,24 @@ from auxlearn.tasks.base import TaskResult
 
 
 @contextmanager
-def calling(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
-    """Turn an exception of a plug-in's method into one line that names the plug-in."""
+def calling(
+    plugin: object,
+    method: str,
+    name: str | None = None,
+    given: Batch | TokenizedTexts | None = None,
+) -> Iterator[None]:
+    """Turn an exception of a plug-in's method into one line that names the plug-in; refuse one that
+    changes what it is ``given`` in place, which others read as well.
+    """
     gradients = torch.is_grad_enabled()
+    before = versions_of(given)
     try:
         yield
+        if changed := [key for key, count in versions_of(given).items() if count != before[key]]:
+            raise PluginError(
+                f"{_title(plugin, name)} changes {changed[0]} in place in {method}: change a copy, "
+                f"such as {changed[0]}.clone()"
+            )
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a SystemExit would end the command as if all were well
@@ -49,6 +63,13 @@ def calling(plugin: object, method: str, name: str | None = None) -> Iterator[No
         torch.set_grad_enabled(gradients)
 
 
+def versions_of(given: Batch | TokenizedTexts | None) -> dict[str, int]:
+    """Return how often each tensor was changed in place, as torch counts it."""
+    values = {} if given is None else {one.name: getattr(given, one.name) for one in fields(given)}
+    tensors = {key: one for key, one in values.items() if isinstance(one, Tensor)}
+    return {key: one._version for key, one in tensors.items() if not one.is_inference()}
+
+
 def check_loss(plugin: object, name: str, loss: object) -> None:
     """Refuse the loss of an objective that is no scalar tensor with a graph."""
     wrong = ""
@@ -58,7 +79,7 @@ def check_loss(plugin: object, name: str, loss: object) -> None:
         wrong = f"a tensor of shape {tuple(loss.shape)}"
     elif not loss.is_floating_point():
         wrong = f"a tensor of dtype {loss.dtype}"
-    elif torch.is_grad_enabled() and not loss.requires_grad:
+    elif torch.is_grad_enabled() and loss.grad_fn is None:  # a leaf, or without a gradient
         wrong = "a tensor without a graph, which trains nothing"
     if wrong:
         raise PluginError(
@@ -145,6 +166,8 @@ def state_of(plugin: Any) -> dict[str, Tensor]:
     for key, value in {} if wrong else state.items():
         if not (isinstance(key, str) and isinstance(value, Tensor)):
             wrong = f"a {type(value).__name__} for '{key}'"
+        elif key == "__metadata__" or not key.isprintable():  # no file can hold it
+            wrong = f"a tensor named {key!a}"
         elif value.is_meta or value.layout != torch.strided:
             wrong = f"a tensor without values of its own, or a sparse one, for '{key}'"
     if wrong:

@@ -163,7 +163,7 @@ HEAD_MARGIN = 0.1
 def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTask:
     """Make an auxiliary task and prepare it."""
     cls = TASKS.get(choice.name)
-    with calling(cls, "prepare", context.name):
+    with calling(cls, "prepare", context.name, context.texts):
         task: AuxiliaryTask = cls(cls.Options.model_validate(choice.options))
         trained = [one for one in context.encoder.parameters() if one.requires_grad]
         task.prepare(context)
@@ -406,7 +406,7 @@ class Materials:
                 f"compile: the loss {choice.name} changes what a layer computes, which a compiled "
                 "encoder does not allow: leave --compile out"
             )
-        with calling(cls, "prepare", choice.name):
+        with calling(cls, "prepare", choice.name, texts):
             loss.prepare(self.context("primary", self.data.train, texts))
         return loss
 

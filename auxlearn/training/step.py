@@ -137,7 +137,8 @@ class RunStep:
                 if weight_of[term.name] != 0:
                     weighted = weight_of[term.name] * loss
                     whole = total if term is trained[-1] else None
-                    with whole.sending(weighted, self.parameters) if whole else nullcontext():
+                    sending = whole.sending(weighted, self.parameters) if whole else nullcontext()
+                    with self._calling(term, "the backward pass of loss"), sending:
                         weighted.backward()
                     del weighted
                 del loss  # frees the graph before the next one is built
@@ -183,11 +184,8 @@ class RunStep:
             gradients = dict(zip(parts, self._no_gradients(len(parts)), strict=True))
             for term, loss in losses:
                 shared = term.member is not None  # with the graph of other members
-                found = torch.autograd.grad(
-                    loss, self.parameters, allow_unused=True, retain_graph=shared
-                )
-                gradients[term.name, term.member] = list(found)
-                del loss, found  # frees the graph before the next one is built
+                gradients[term.name, term.member] = list(self._gradient(term, loss, shared))
+                del loss  # frees the graph before the next one is built
             yield list(gradients.values())
 
     def _parts(self, apart: bool) -> list[tuple[str, int | None]]:
@@ -203,10 +201,24 @@ class RunStep:
         counts = Counter(term.name for term in terms)
         sums = ObjectiveSums(self.processes, self.parameters, order, counts)
         for term, loss in self._losses(terms):
-            sums.add(term.name, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+            sums.add(term.name, self._gradient(term, loss))
             del loss
         self._finish_pass()
         return [sums.receive(name) for name in self.names]
+
+    def _gradient(self, term: Term, loss: Tensor, retain: bool = False) -> tuple[Tensor, ...]:
+        with self._calling(term, "the backward pass of loss"):
+            return torch.autograd.grad(
+                loss, self.parameters, allow_unused=True, retain_graph=retain
+            )
+
+    def _calling(
+        self, term: Term, method: str, batch: Batch | None = None
+    ) -> AbstractContextManager[None]:
+        """Return a context in which a fault is that of a term's objective."""
+        if term.auxiliary is None:
+            return calling(self.primary_loss, method, given=batch)
+        return calling(term.auxiliary.task, method, term.name, batch)
 
     def _finish_pass(self, without: frozenset[str] = frozenset()) -> None:
         """Sum the losses of a pass over all processes, and show tasks what they watch."""
@@ -462,7 +474,7 @@ class RunStep:
         generator = self._generator(name, step, number)
         watched = task is None and self._watching
         with (
-            calling(objective, "loss", None if task is None else name),
+            self._calling(term, "loss", batch),
             rng.seeded(self.seed, name, "dropout", step, number, device=self.encoder.device),
             self.autocast(),
             self._observed.watched(number) if watched else nullcontext(),

@@ -124,6 +124,7 @@ FAULTS = [
     (NO_GRAPH, "loss", "no graph"),
     (changed(lambda encoder, batch, loss: loss / 0.0), "loss", "the loss is inf"),
     (changed(lambda *given: {}["nowhere"]), "loss", "KeyError: 'nowhere'"),
+    (changed(lambda _, batch, loss: loss + batch.input_ids.zero_().sum()), "loss", "in place"),
     (OwnLayer, "gradient", r"nothing trains: layer\.bias, layer\.weight"),
     (IdleHead, "gradient", "no gradient reaches head 'faulty/idle'"),
     (changed(no_head), "gradient", "no gradient reaches the encoder"),

@@ -14,6 +14,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.mask_tuning import MaskTuning
 from auxlearn.tasks.random_mlm import RandomMLM
+from auxlearn.training.plugin_checks import calling, state_of
 from auxlearn.training.terms import split_batch
 from auxlearn.weighting.base import apply_gradient
 from auxlearn.weighting.gradients import weighted_sum
@@ -389,6 +390,58 @@ def test_a_number_of_items_is_a_number(new_encoder, count, fault):
     step.begin(0)
     with pytest.raises(PluginError, match=f"'odd' .* failed in items .*{fault}"):
         step.backward((0.5, 0.5))
+
+
+def leaf(encoder, batch, generator):
+    return torch.zeros((), requires_grad=True)
+
+
+def in_place(encoder, batch, generator):
+    batch.input_ids[:, 1] = 0
+    return encoder.classify(batch).sum()
+
+
+def spoils_its_graph(encoder, batch, generator):
+    hidden = encoder.classify(batch).exp()
+    loss = hidden.sum()
+    hidden.detach().zero_()  # exp keeps its result for the backward pass
+    return loss
+
+
+@pytest.mark.parametrize("way", ["backward", "gradients", "micro_gradients"])
+@pytest.mark.parametrize(
+    ("loss", "fault"),
+    [
+        (leaf, "trains nothing"),
+        (in_place, "changes input_ids in place in loss"),
+        (spoils_its_graph, "failed in the backward pass of loss"),
+    ],
+)
+def test_a_fault_of_a_task_in_the_step_is_one_line_that_names_it(new_encoder, loss, fault, way):
+    step = Harness(new_encoder(), [("odd", Given(loss, "primary"))]).training_step
+    step.begin(0)
+    with pytest.raises(PluginError, match=f"'odd' .*{fault}"):
+        list(getattr(step, way)(*[(0.5, 0.5)] * (way == "backward")) or ())
+
+
+@pytest.mark.parametrize("key", ["__metadata__", "\ud800"])
+def test_a_state_has_names_that_a_file_can_hold(key):
+    task = Given(None)
+    task.state_dict = lambda: {key: torch.zeros(1)}
+    with pytest.raises(PluginError, match="a tensor named"):
+        state_of(task)
+
+
+def test_texts_of_the_context_are_not_to_be_changed(new_encoder, tmp_path):
+    class Zeroing(MaskedWords):
+        def prepare(self, given):
+            given.texts.input_ids.zero_()
+
+    encoder = new_encoder()
+    given = context(encoder, tokenized(encoder, LINES), tmp_path)
+    fault = pytest.raises(PluginError, match="changes input_ids in place in prepare")
+    with fault, calling(Zeroing, "prepare", "zeroing", given.texts):
+        Zeroing(2).prepare(given)
 
 
 def test_one_graph_is_alive_at_a_time(new_encoder):
