@@ -146,7 +146,7 @@ BUDGETS = {
     "weighting": 3715,
     "results": 2875,
     "evaluation": 1295,
-    "training": 3850,
+    "training": 3865,
     "mask_analysis": 1150,
     "sweeps": 2910,
     "comparison": 3415,
