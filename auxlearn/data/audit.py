@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,6 @@ import numpy as np
 from auxlearn.core.errors import and_more, shorten, some_of
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
-from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.kinds.labels import looks_of
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Audit:
     #: count, as their labels can have another meaning.
     contradictions: int
     pairs: bool = False  # whether the examples are pairs of texts
+    kind: str = "classification"  # of the labels
     remarks: tuple[str, ...] = ()  # what else a user should know, a sentence each
 
     def warnings(self) -> Iterator[str]:
@@ -53,7 +54,10 @@ class Audit:
         text = "text pair" if self.pairs else "text"
         for name, split in self.splits.items():
             if split.missing_labels:
-                yield f"{name} has no example with the label {some_of(split.missing_labels)}"
+                counts = ", which macro-F1 counts there only where it is predicted"
+                counts = counts if self.kind == "classification" else ""
+                missing = some_of(split.missing_labels)
+                yield f"{name} has no example with the label {missing}{counts}"
             if split.empty_texts:
                 yield f"{name} has {_examples(split.empty_texts)} with an empty text"
             if split.duplicates_normalised:
@@ -112,6 +116,7 @@ def audit(dataset: TextDataset) -> Audit:
         splits=splits,
         contradictions=sum(len(labels) > 1 for labels in labels_of.values()),
         pairs=train.text_pairs is not None,
+        kind=train.kind.name,
         remarks=tuple(_remarks(dataset)),
     )
 
@@ -119,19 +124,13 @@ def audit(dataset: TextDataset) -> Audit:
 def _remarks(dataset: TextDataset) -> Iterator[str]:
     """Yield what the labels and columns of a data set say beside the counts, a sentence each."""
     train, dev = dataset.splits["train"], dataset.splits.get("dev")
-    if dev is not None and dev.labels and _is_constant(dev):
-        yield (
-            f"dev has the same label throughout ({train.kind.name}), so that no metric on it can "
-            "tell a good model from a constant prediction"
-        )
-    if train.kind is CLASSIFICATION and any(
-        split.labels is not None and len(set(split.labels)) < len(split.label_names)
-        for split in dataset.splits.values()
-    ):
-        yield (
-            "macro-F1 is over the labels that a split or its predictions have: one without an "
-            "example there counts only where it is predicted"
-        )
+    if dev is not None and dev.labels:
+        labels = itertools.chain(*dev.labels) if dev.kind.per_token else dev.labels
+        if len(set(labels)) == 1:
+            yield (
+                f"dev has the same label throughout ({dev.kind.name}), so that no metric on it can "
+                "tell a good model from a constant prediction"
+            )
     alike: dict[str, dict[str, None]] = defaultdict(dict)
     for name in (name for split in dataset.splits.values() for name in split.label_names):
         alike[looks_of(name)][name] = None
@@ -150,14 +149,6 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
                     f"column '{shorten(column)}' holds texts that are not read: --text-column or "
                     "--text-pair-column reads it"
                 )
-
-
-def _is_constant(split: Split) -> bool:
-    """Return whether all examples, or all words, have the same label."""
-    labels = split.labels or ()
-    if split.kind.per_token:
-        labels = tuple(one for label in labels for one in label)
-    return len(set(labels)) == 1
 
 
 def seen_in_train(train: Split, split: Split) -> list[bool]:

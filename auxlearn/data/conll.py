@@ -76,13 +76,14 @@ def read_conllu(path: Path, text: str) -> Table:
             cells = line.split("\t")
             if len(cells) != 10:
                 fault = f"{len(cells)} columns, but CoNLL-U has 10, divided by tabs"
-                raise DataError(f"{path}:{number}: {fault}: '{shorten(line)}'")
-            if _NO_WORD.fullmatch(cells[0]):
+            elif _NO_WORD.fullmatch(cells[0]):
                 continue
-            if cells[0] != str(len(sentence) + 1):
+            elif cells[0] != str(len(sentence) + 1):
                 fault = f"the ID is '{shorten(cells[0])}', but words are numbered 1, 2 ..."
-                raise DataError(f"{path}:{number}: {fault}: '{shorten(line)}'")
-            sentence.append((number, cells))
+            else:
+                sentence.append((number, cells))
+                continue
+            raise DataError(f"{path}:{number}: {fault}: '{shorten(line)}'")
         if sentence:
             sentences.append(sentence)
     return _table(path, sentences, {"tokens": 1, "tags": 3, "xpos": 4, "head": 6, "deprel": 7})
@@ -101,16 +102,12 @@ def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
 
 def _are_numbered(sentences: Sequence[Sentence]) -> bool:
     """Return whether the first cells of every sentence count its words, from any number."""
-    if not any(len(sentence) > 1 for sentence in sentences):
-        return False
-    for sentence in sentences:
-        start = sentence[0][1][0]
-        numbers = [cells[0] for _, cells in sentence]
-        if not re.fullmatch("[0-9]{1,9}", start) or numbers != [
-            str(int(start) + place) for place in range(len(sentence))
-        ]:
-            return False
-    return True
+    firsts = [[cells[0] for _, cells in sentence] for sentence in sentences]
+    return any(len(first) > 1 for first in firsts) and all(
+        re.fullmatch("[0-9]{1,9}", first[0])
+        and first == [str(int(first[0]) + place) for place in range(len(first))]
+        for first in firsts
+    )
 
 
 def _table(path: Path, sentences: Sequence[Sentence], places: dict[str, int]) -> Table:

@@ -334,8 +334,7 @@ def text_values(table: Table, column: str) -> list[str]:
         if isinstance(value, str) and not is_encodable(value):
             raise DataError(f"{table.place(row)}: {HALF_A_PAIR}")
         if is_empty(value):
-            others = sum(map(is_empty, values[row + 1 :]))
-            more = f" (and {others:,} more)" if others else ""
+            more = and_more(sum(map(is_empty, values[row + 1 :])))
             raise DataError(
                 f"{table.place(row)}: empty text in column '{shorten(column)}'{more}: "
                 "fill it in or delete the row"

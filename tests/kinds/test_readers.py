@@ -404,7 +404,7 @@ def test_the_command_line_says_the_same(folder):
 
 
 def test_labels_that_train_lacks_are_an_error_unless_they_count(folder):
-    with pytest.raises(DataError, match=r"dev has labels that train lacks.*--unknown-labels count"):
+    with pytest.raises(DataError, match=r"dev has labels that train lacks.*unknown_labels count"):
         load_dataset(str(folder))
     config = RunConfig(dataset=str(folder), unknown_labels="count")
     found = load_dataset(str(folder), columns=config.columns)
