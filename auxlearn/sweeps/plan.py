@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ class Trial:
     @property
     def title(self) -> str:
         """The labels and the seed in one line."""
-        labels = [f"{FOLD} {v}" if axis == FOLD else v for axis, v in self.cell.items()]
+        labels = [_titled(axis, value) for axis, value in self.cell.items()]
         return ", ".join([*labels, f"seed {self.seed}"])
 
 
@@ -348,6 +349,19 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
         for study, point, trials in asked:
             value = score(trials)
             study.tell(point, value, failed if value is None else None)
+
+
+def _titled(axis: str, value: str) -> str:
+    """Return a label with its axis if it says nothing alone: a fold, a number that was drawn.
+
+    >>> _titled("aux", "l3mask"), _titled("learning_rate", "3.1415926535897934e-05")
+    ('l3mask', 'learning_rate 3.142e-05')
+    """
+    if axis == FOLD:
+        return f"{axis} {value}"
+    if len(value) > 12 and re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", value):
+        return f"{axis} {float(value):.4g}"
+    return value
 
 
 def number_of_trials(sweep: SweepFile) -> int:
