@@ -22,7 +22,7 @@ from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
 from auxlearn.objectives.base import Objective
-from auxlearn.tasks.base import AuxiliaryTask, TaskResult
+from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling, TaskResult
 from auxlearn.testing.check_base import Check, Checks, Report, require_finite
 from auxlearn.testing.tiny_run import (
     STEPS,
@@ -174,6 +174,15 @@ class ObjectiveChecks(Checks):
         assert abs(one - two) <= 1e-5 * max(1.0, abs(one)), (
             f"the loss depends on the tokens in padding: {one} and {two}"
         )
+        if isinstance(objective, MaskedLanguageModelling):
+            found = objective.checked_probabilities(batch)
+            for row, index in zip(found, batch.indices, strict=True):
+                alone = objective.checked_probabilities(collate(objective.texts, index[None]))[0]
+                assert torch.allclose(row[: len(alone)], alone.to(row)), (
+                    f"mask probabilities of a text depend on how long it is padded: "
+                    f"{float(row.max()):.3f} at most beside longer texts, {float(alone.max()):.3f} "
+                    "alone"
+                )
         return f"{padding} padding tokens change nothing"
 
     def check_weightings(self) -> str:
@@ -229,7 +238,10 @@ class WeightingChecks(Checks):
         assert bool(run.weighting.weights.isfinite().all()), "the weights are not finite"
         left = [name for name, p in run.encoder.named_parameters() if p.grad is not None]
         assert not left, "gradients are left in .grad after the step"
-        return f"{STEPS} steps of 3 objectives"
+        weights = run.weighting.weights.tolist()
+        shown = ", ".join(f"{weight:.2f}" for weight in weights)
+        note = "" if weights[0] else "; warning: the primary task is not trained"
+        return f"{STEPS} steps of 3 objectives, at the end with weights {shown}{note}"
 
     def check_single(self) -> str:
         run = self.tiny(Objectives(weighting=self.choice))

@@ -154,6 +154,28 @@ def named(monkeypatch):
         monkeypatch.setattr(cls, "name", "faulty", raising=False)
 
 
+class ByPaddedLength(MaskedLanguageModelling):
+    """Its rate falls with the length of the longest text of the batch."""
+
+    def mask_probabilities(self, batch):
+        return batch.maskable * 2.0 / batch.input_ids.shape[1]
+
+
+class NoPrimary(LossWeighting):
+    @property
+    def weights(self):
+        return torch.tensor([0.0, 0.5, 0.5], dtype=torch.float64)[: len(self.objectives)]
+
+
+def test_masks_by_padded_length_and_rules_without_a_primary_task_are_noticed(tmp_path, monkeypatch):
+    for cls in (ByPaddedLength, NoPrimary):
+        monkeypatch.setattr(cls, "name", "faulty", raising=False)
+    found = found_by(TASKS, ByPaddedLength, tmp_path, "padding")
+    assert "depend on how long it is padded" in found
+    found = found_by(WEIGHTINGS, NoPrimary, tmp_path, "step")
+    assert found.endswith("weights 0.00, 0.50, 0.50; warning: the primary task is not trained")
+
+
 @pytest.mark.parametrize(("cls", "check", "message"), FAULTS)
 def test_a_fault_of_a_task_is_found(cls, check, message, tmp_path):
     assert re.search(message, found_by(TASKS, cls, tmp_path, check))
