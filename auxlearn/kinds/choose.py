@@ -107,7 +107,7 @@ def find_kind(table: Table, given: Columns) -> Kind:
         heads = heads_of(table, label)
         untagged = heads == tags or len(_labels_in(tags)) < 2
         return KINDS["dependency" if heads and untagged else "token_classification"]
-    present = values(label, ("label", "labels"))
+    present = values(label, ("label", "labels", "score"))
     if present and all(map(_is_list, present)):
         return KINDS["multi_label"]
     numbers = present and all(map(_is_number, present)) and any(map(_has_fraction, present))

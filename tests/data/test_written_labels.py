@@ -126,6 +126,8 @@ def test_numbers_as_programs_write_them_are_predicted(numbers, tmp_path):
     found = load(written(tmp_path, numbers))
     assert found.kind.name == "regression"
     assert found.splits["train"].labels == tuple(map(float, numbers))
+    scores = written(tmp_path / "scores", numbers, suffix=".csv", column="score")
+    assert load(scores).splits["train"].labels == tuple(map(float, numbers))
 
 
 def test_whole_decimals_are_classes_as_before(tmp_path):
