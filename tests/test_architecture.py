@@ -148,10 +148,10 @@ BUDGETS = {
     "evaluation": 1295,
     "training": 3865,
     "mask_analysis": 1150,
-    "sweeps": 2910,
+    "sweeps": 2925,
     "comparison": 3415,
     "reports": 755,
-    "testing": 880,
+    "testing": 895,
     "commands": 1858,
     "root": 320,
 }
