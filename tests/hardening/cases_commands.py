@@ -208,7 +208,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     ),
     "score: a compressed file": (
         f"{SCORE} --file f.csv.gz",
-        r"f.csv.gz: a compressed file cannot be read: unpack it",
+        r"f.csv.gz: a packed file cannot be read: unpack it",
         writes("f.csv.gz", b"\x1f\x8b\x08"),
     ),
     "predict: a pipe for an output": (
