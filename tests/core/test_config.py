@@ -225,6 +225,7 @@ def test_a_saved_configuration_is_the_same_run(tmp_path):
 
 OTHER = {
     "random_head": True,
+    "do_lower_case": False,
     "freeze": "embeddings",
     "lora_rank": 4,
     "lora_alpha": 8.0,
