@@ -11,8 +11,9 @@ the surrogate gradient
 
 averaged over the micro-batches of the step: a mean of cosines is not the cosine of the mean, so
 that gradient accumulation learns other weights (`aang` too). The validation loss is computed with a
-newly initialised head that is fitted to validation examples in every step. Neither the optimizer nor the
-softmax is differentiated; :mod:`auxlearn.weighting.meta` has the exact derivative of a step.
+newly initialised head that is fitted to validation examples in every step. Neither the optimizer
+nor the softmax is differentiated; :mod:`auxlearn.weighting.meta` has the exact derivative of a
+step.
 
 Departs from the paper in the validation loss of ``tartan``, which is a smooth form of the metric
 that selects the checkpoint (:mod:`auxlearn.evaluation.metrics`); the paper has the cross-entropy.
