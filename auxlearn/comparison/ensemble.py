@@ -36,8 +36,6 @@ from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.predictions import (
     Stored,
-    check_recorded,
-    other_predictions,
     read_stored,
     recorded_ood_content,
 )
@@ -285,7 +283,6 @@ def _stored(
                 "name the data with --dataset, so that the models are run"
             )
         own = found[run] = read_stored(run, name, kind, names)
-        check_recorded(run, name, results, own.truth, own.predicted)
         if classes:
             _check_decision(run, name, np.array(own.predicted), np.array(own.values))
         if names != label_names or own.truth != found[first].truth:
@@ -306,8 +303,6 @@ def _check_decision(run: Path, name: str, predicted: np.ndarray, probabilities: 
     best = probabilities.argmax(1)
     of_prediction = probabilities[np.arange(len(predicted)), predicted]
     if (probabilities.max(1) - of_prediction > STORED_DIGIT)[best != predicted].any():
-        if name not in {source.name for source in RunFolder(run).read_config().ood}:
-            raise other_predictions(run, name)
         raise RunError(
             f"{run} predicted '{name}' by the most likely class of the model (decision: argmax), "
             "which the mean probabilities of labels do not give: an ensemble takes sets that were "

@@ -21,7 +21,7 @@ from auxlearn.core.settings import settings_with
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder, set_metrics
-from auxlearn.sweeps.plan import Expected, TrialRecord, chosen_trials
+from auxlearn.sweeps.plan import TrialRecord, chosen_trials
 from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile, label
 
 #: Settings that name no method; data, encoder and plug-ins are told apart by their content.
@@ -282,7 +282,6 @@ def _trials_of(
     folder: SweepFolder, sweep: SweepFile, label: str, contents: _Contents
 ) -> Iterator[NamedRun]:
     """Yield the trials of a sweep as its folder is now, finished or not."""
-    expected = Expected(sweep)
     trials = folder.load_plan()
     loaded = {trial.digest: _load(folder, trial.digest) for trial in trials}
 
@@ -312,10 +311,10 @@ def _trials_of(
             error,
         )
         if results is not None:
-            if setting_name := expected.differing(trial.cell, trial.seed, results.config):
+            if results.digest != trial.digest:
                 raise SweepError(
-                    f"{folder.path} is damaged: by its plan, {run.path} is a run with another "
-                    f"{setting_name}; run the same `auxlearn sweep` again"
+                    f"{folder.path} is damaged: {run.path} is the run of another trial; run the "
+                    "same `auxlearn sweep` again"
                 )
             contents.add(run, results)
         yield run
@@ -341,7 +340,7 @@ def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str, str
             raise SweepError(f"the trials of {folder.path} are damaged ({problem})")
         run = folder.run(digest)
         if run.finished:
-            return _read_results(run.path), "finished", ""
+            return RunResults.load(run.path), "finished", ""
         failure = folder.failure(digest)
     except UserError as error:
         return None, "damaged", str(error)
@@ -363,7 +362,7 @@ def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -
             unfinished.append(str(path))
             continue
         check_contained(path)  # that of a sweep is checked as a whole
-        results = _read_results(path)
+        results = RunResults.load(path)
         config = results.config
         labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
         labels |= {"metric": config["metric"]}
@@ -392,14 +391,3 @@ def _make_names_unique(runs: Sequence[NamedRun]) -> None:
     for run in runs:
         if (run.method, run.source) in clashing:
             run.method = f"{run.method} ({run.source or 'run'})"
-
-
-def _read_results(path: Path) -> RunResults:
-    """Read the results of a run in a folder that has been checked to hold what it shows."""
-    results = RunResults.load(path)
-    if "dev" not in results.evaluations:
-        raise RunError(f"{path / 'results.json'} is damaged (it has no dev)")
-    missing = {"dataset", "encoder", "metric", "seed", "aux", "weights"} - set(results.config)
-    if missing:
-        raise RunError(f"{path / 'results.json'} is damaged (its config has no {min(missing)})")
-    return results

@@ -19,7 +19,7 @@ from auxlearn.core import metric_names
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.kinds.base import Kind, Labels
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.results.predictions import check_recorded, read_labels, read_stored
+from auxlearn.results.predictions import read_labels, read_stored
 
 #: Title of each metric that is not of a single class.
 TITLES: dict[str, str] = metric_names.TITLES | {"weighted_f1": "weighted F1", "mcc": "MCC"}
@@ -116,7 +116,6 @@ def read_predictions(
         else:
             stored = read_stored(path, name, kind, names)
             own, said, values = stored.truth, stored.predicted, stored.values
-        check_recorded(path, name, results, own, said)
         truth = own if truth is None else truth
         if results.kind is not kind or len(own) != len(truth) or not np.all(own == truth):
             raise SweepError(

@@ -150,14 +150,6 @@ def check_classifier(folder: Path, model: Any, info: Mapping[str, Any]) -> None:
             f"the model in {folder} is damaged: weights and config.json differ in "
             f"{some_of(sorted(map(str, keys)), 4)}; train again or copy the folder again"
         )
-    labels = model.config.id2label
-    if sorted(labels) != list(range(len(labels))) or not all(
-        isinstance(label, str) for label in labels.values()
-    ):
-        raise EncoderError(
-            f"the model in {folder} is damaged: id2label of its config.json must number the "
-            f"labels 0, 1, 2 ..., but is {describe(labels)}"
-        )
 
 
 def check_weights(name: str, model: torch.nn.Module) -> None:

@@ -24,7 +24,6 @@ from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.files import expand, write_json, write_text
 from auxlearn.data.batches import Batch
 from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
-from auxlearn.data.tokens import vocabulary_ids
 from auxlearn.encoders.device import usual_torch
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder
@@ -34,7 +33,7 @@ from auxlearn.objectives.masking import ordinary_ids
 from auxlearn.objectives.perturbation import choose_replacements
 from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
-from auxlearn.results.perturbation_log import PerturbationRecord, check_tokens, read_perturbations
+from auxlearn.results.perturbation_log import PerturbationRecord, read_perturbations
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import csv_text
 from auxlearn.training.setup import load_initial_encoder
@@ -285,7 +284,6 @@ def perturbations(
         if kept
         else load_tokenizer(config.initial_encoder, config.do_lower_case)
     )
-    check_tokens(folder.path, records, vocabulary_ids(tokenizer)[-1] + 1)
     tagger = find_tagger()
     notes = [
         f"parts of speech by {tagger[1]}"

@@ -6,7 +6,7 @@ shown only if its content is still that which the run has recorded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,15 +23,9 @@ from auxlearn.data.run_data import RunData, load_run_data, ood_content
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder
-from auxlearn.results.perturbation_log import (
-    FILE,
-    PerturbationRecord,
-    check_tokens,
-    read_perturbations,
-)
+from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
 from auxlearn.results.predictions import (
     Prediction,
-    other_predictions,
     predictions_path,
     read_predictions,
     recorded_ood_content,
@@ -160,8 +154,6 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
         path = predictions_path(run.path, name)
         stored = path.exists() or path.relative_to(run.path).as_posix() in run.results.files
         read = list(read_predictions(run.path, name, kind, labels)) if stored else []
-        if stored and len(read) != recorded.examples:
-            raise other_predictions(run.path, name)
         wrong = [
             (fault, number, one)
             for number, one in enumerate(read)
@@ -210,8 +202,7 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     if not model.is_dir() and not run.config.keep_model:
         note = "Left out: the run kept no model (keep_model is off), whose tokenizer they need."
         return MarkedTexts("Perturbed texts", note, [])
-    decode, vocabulary = _decoder(model / "tokenizer.json")
-    check_tokens(run.path, records, vocabulary)
+    decode = _decoder(model / "tokenizer.json")
     names = run.results.dataset.label_names
     texts = []
     for example in sorted(last)[:limit]:
@@ -229,8 +220,8 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     )
 
 
-def _decoder(path: Path) -> tuple[Any, int]:
-    """Return a function from tokens to text, and the number above all tokens of the tokenizer."""
+def _decoder(path: Path) -> Callable[[Sequence[int]], str]:
+    """Return a function from the tokens of a saved tokenizer to text."""
     from tokenizers import Tokenizer
 
     try:
@@ -247,7 +238,7 @@ def _decoder(path: Path) -> tuple[Any, int]:
         kept = [number for number in ids if number not in special]
         return str(tokenizer.decode(kept, skip_special_tokens=False)).strip()
 
-    return decode, max(tokenizer.get_vocab().values()) + 1
+    return decode
 
 
 def _pieces(record: PerturbationRecord, decode: Any) -> list[Piece]:

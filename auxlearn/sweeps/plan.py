@@ -217,54 +217,6 @@ def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return all(labels.get(axis) in [*map(label, values)] for axis, values in wanted.items())
 
 
-class Expected:
-    """The settings that a sweep file gives to its trials."""
-
-    def __init__(self, sweep: SweepFile) -> None:
-        self._axes: tuple[str, ...] = ()
-        self._settings: dict[tuple[str, ...], dict[str, Any]] = {}
-        for cell in expand_cells(sweep):
-            self._axes = tuple(cell.labels)
-            try:
-                given = validate(RunConfig, join_settings(cell.settings, ""), "")
-            except ConfigError:  # with the values of a search it may be valid
-                continue
-            searched = {
-                key.partition(".")[0] for key in (sweep.search.space if sweep.search else ())
-            }
-            self._settings[tuple(cell.labels.values())] = {
-                name: value
-                for name, value in given.identity().items()
-                if name in given.model_fields_set - searched
-            }
-
-    def differing(
-        self, cell: Mapping[str, str], seed: int, config: Mapping[str, Any]
-    ) -> str | None:
-        """Return the name of a setting of a run that is not that of its trial, if there is one."""
-        settings = self._settings.get(tuple(cell.get(axis, "") for axis in self._axes), {})
-        try:
-            found = validate(RunConfig, dict(config), "").identity()
-        except ConfigError:  # of another version, or with the options of a plug-in
-            found = {"seed": config["seed"]}
-        for name, value in {**settings, "seed": seed}.items():
-            if name in found and not _given(value, found[name]):
-                return name
-        return None
-
-
-def _given(value: Any, found: Any) -> bool:
-    """Return whether a setting is as it was given; defaults are filled in, also of options."""
-    if isinstance(value, dict) and isinstance(found, dict):
-        return all(key in found and _given(one, found[key]) for key, one in value.items())
-    if isinstance(value, list) and isinstance(found, list):
-        return len(value) == len(found) and all(map(_given, value, found))
-    if isinstance(value, int | float) and isinstance(found, int | float):
-        return value == found
-    # Of other types, the value was read as something else than it was given.
-    return type(value) is not type(found) or bool(value == found)
-
-
 #: Returns the dev metrics of a trial by its digest, or ``None`` if it has not finished.
 DevMetrics = Callable[[str], Mapping[str, float] | None]
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import shutil
 
 import pytest
 
@@ -76,27 +75,3 @@ def test_the_function_returns_what_the_command_prints(run):
     assert repr(report).startswith(f"<PerturbationReport of {folder}: 2 epochs, ")
     assert "<table" in report._repr_html_()
     assert auxlearn.perturbations(auxlearn.load_run(folder), texts=0).texts == ()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("predicted", 99999, "line 1 has the token 99999, but the tokenizer has"),
-        ("input_ids", 99999, "line 1 has the token 99999, but the tokenizer has"),
-        ("predicted", -1, "line 1 has tokens that do not fit together"),
-        ("positions", 500, "line 1 has tokens that do not fit together"),
-        ("words", 10**12, "line 1 has tokens that do not fit together"),
-    ],
-)
-def test_tokens_that_no_tokenizer_has_are_damage(run, tmp_path, name, value, message):
-    folder = shutil.copytree(run("run", "mask_tuning"), tmp_path / "run")
-    path = folder / "perturbations.jsonl"
-    first, *rest = path.read_text().splitlines(keepends=True)
-    content = json.loads(first)
-    content[name][1 if name == "words" else 0] = value
-    path.write_text(json.dumps(content) + "\n" + "".join(rest))
-    helpers.sign(folder)
-    for command in ("perturbations", "report"):
-        line = error(command, folder)
-        assert "perturbations.jsonl is damaged" in line
-        assert message in line

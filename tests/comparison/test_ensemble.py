@@ -197,42 +197,6 @@ def test_refused_in_one_line(runs, monkeypatch, arguments, message):
     assert message in error("ensemble", *arguments)
 
 
-def probable(change):
-    """Change the probabilities of the first line."""
-
-    def changed(text):
-        first, _, rest = text.partition("\n")
-        row = json.loads(first)
-        return json.dumps(row | {"probabilities": change(row["probabilities"])}) + "\n" + rest
-
-    return changed
-
-
-NO_LABEL, OTHERS = "is damaged: line 1 holds no label", "are not those that results.json describes"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace('"label": "no"', '"label": "maybe"'), NO_LABEL),
-        (lambda text: text.replace("[0.", "[0.1, 0."), "the probabilities of 2 classes"),
-        (lambda text: text.replace('"label": "no"', '"label": "yes"'), OTHERS),
-        (lambda text: text.replace("]}\n", "]}"), "ends within a line"),
-        (probable(lambda found: found[::-1]), OTHERS),
-        (probable(lambda found: [0.3, 0.6]), NO_LABEL),
-        (probable(lambda found: [1.2, -0.2]), NO_LABEL),
-        (probable(lambda found: [0.5, float("nan")]), NO_LABEL),
-    ],
-)
-def test_damaged_predictions_are_refused(runs, tmp_path, change, message):
-    copy = shutil.copytree(runs / "a", tmp_path / "a")
-    path = copy / "predictions" / "test.jsonl"
-    path.write_text(change(path.read_text()))
-    helpers.sign(copy)
-    with pytest.raises(UserError, match=message):
-        auxlearn.ensemble(runs / "b", copy)
-
-
 def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path):
     found = auxlearn.ensemble(runs / "a", runs / "b")
     path = runs / "data" / "reviews" / "test.tsv"

@@ -300,24 +300,6 @@ def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path, m
     assert "Intervals over examples" in page
 
 
-def test_other_predictions_than_those_of_the_results_are_refused(runs, tmp_path):
-    for name in NAMES:
-        folder = write_run(tmp_path / name, name, 1.0, 7)
-        path = folder / "predictions" / "test.jsonl"
-        lines = path.read_text().splitlines(keepends=True)
-        write_text(path, "".join(lines[:-1]))
-        helpers.sign(folder)
-        for command in (["compare", folder], ["ensemble", folder, runs[name][0]]):
-            done = call(*command)
-            assert done.exit_code == 2
-            assert "are not those that results.json describes" in done.output
-        write_text(path, "".join(lines).replace('"label": ', '"label": "x", "lable": ', 1))
-        helpers.sign(folder)
-        done = call("compare", folder)
-        assert done.exit_code == 2
-        assert f"line 1 holds no label of {name}" in done.output
-
-
 def test_a_sweep_chooses_the_smaller_error(tmp_path):
     from auxlearn.sweeps.plan import chosen_trials, expand_cells, mean_dev, plan_trials
     from auxlearn.sweeps.sweep_file import SweepFile

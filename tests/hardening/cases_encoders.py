@@ -45,13 +45,6 @@ def more_tokens(tokenizer: dict[str, Any]) -> dict[str, Any]:
     return {**tokenizer, "model": {**model, "vocab": {**model["vocab"], "surplus": 9999}}}
 
 
-def tokenizer(**settings: Any) -> Any:
-    """Settings of the tokenizer of a run; ``...`` leaves one out."""
-    return changed(
-        TOKENIZER, lambda c: {k: v for k, v in {**c, **settings}.items() if v is not ...}, of_run
-    )
-
-
 def index(content: str) -> Any:
     def make(model: Any) -> None:
         (model / "model.safetensors").unlink()
@@ -172,17 +165,6 @@ RUNS: dict[str, Any] = {
         r"damaged|cannot be loaded",
         setting(of_run, id2label={str(i): str(i) for i in range(9)}),
     ),
-    "a gap in the labels": (
-        r"must number the labels 0, 1, 2",
-        setting(of_run, id2label={"0": "no", "2": "yes"}),
-    ),
-    "labels without numbers": (
-        r"cannot be loaded|id2label",
-        setting(of_run, id2label={"a": "no", "b": "yes"}),
-    ),
-    "no length": (r"no model_max_length", tokenizer(model_max_length=...)),
-    "a vast length": (r"no model_max_length", tokenizer(model_max_length=10**6)),
-    "a text for the length": (r"model_max_length|cannot", tokenizer(model_max_length="long")),
     "absent": (r"does not exist", of_run(shutil.rmtree)),
 }
 #: By name: what follows ``data check d``, the error line, and what makes the case.
