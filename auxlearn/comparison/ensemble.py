@@ -32,13 +32,9 @@ from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import prediction_columns
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.results.folder import RunFolder, finished_folder
+from auxlearn.results.folder import RunFolder, finished_folder, recorded_inputs
 from auxlearn.results.outputs import check_output_file
-from auxlearn.results.predictions import (
-    Stored,
-    read_stored,
-    recorded_ood_content,
-)
+from auxlearn.results.predictions import Stored, read_stored
 from auxlearn.results.record import RunResults, Scores
 
 if TYPE_CHECKING:
@@ -147,7 +143,8 @@ class Ensemble:
             if ood is None:
                 raise DataError(f"'{self.set}' cannot be read again for its texts")
             split = ood.split
-            same = ood_content(ood) == recorded_ood_content(run, self.set)
+            recorded = recorded_inputs(run) or {}
+            same = ood_content(ood) == recorded.get(f"out-of-distribution set {self.set}")
         if not same:
             raise DataError(
                 f"data set {config.dataset} has changed since the runs were trained, so that the "

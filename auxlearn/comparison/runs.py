@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import RunError, SweepError, UserError
-from auxlearn.core.files import name_problem, read_checked_json, unusable, user_path
+from auxlearn.core.errors import SweepError, UserError
+from auxlearn.core.files import name_problem, user_path
 from auxlearn.core.run_settings import RunSettings
 from auxlearn.core.settings import settings_with
-from auxlearn.results.folder import RunFolder, check_contained
+from auxlearn.results.folder import RunFolder, check_contained, recorded_inputs
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder, set_metrics
 from auxlearn.sweeps.plan import TrialRecord, chosen_trials
@@ -78,7 +78,7 @@ def data_digest(results: RunResults) -> str:
 
 def encoder_digest(results: RunResults) -> str:
     """Return what tells an encoder from others of the name; "" if unknown, or part of a method."""
-    recorded = _recorded(results)
+    recorded = recorded_inputs(Path(results)) or {}
     known = "encoder" in recorded and results.config.get("init_from") is None
     return _digest(recorded["encoder"]) if known else ""
 
@@ -86,23 +86,11 @@ def encoder_digest(results: RunResults) -> str:
 def code_digests(results: RunResults) -> dict[str, str]:
     """Return short digests of plug-ins, and of the run that a run began from, by their names."""
     kinds = ("plug-in file ", "task ", "loss ", "weighting ")
-    recorded = _recorded(results)
+    recorded = recorded_inputs(Path(results)) or {}
     found = {name: one for name, one in recorded.items() if name.startswith(kinds)}
     if results.config.get("init_from") is not None and "encoder" in recorded:
         found["initial weights"] = recorded["encoder"]
     return {name: _digest(one)[:8] for name, one in found.items()}
-
-
-def _recorded(results: RunResults) -> dict[str, Any]:
-    """Return the inputs that a run has recorded; their own class takes torch to import."""
-    assert results.folder is not None
-    path = results.folder / "inputs.json"
-    try:
-        return dict(read_checked_json(path)["inputs"])
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(unusable(path, error, f"delete {results.folder} to train again")) from None
 
 
 def _digest(content: Any) -> str:

@@ -115,8 +115,7 @@ def _read(path: Path) -> dict[str, Tensor] | None:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             header = file.metadata() or {}
-            named = header.get("key", path.stem)  # of older versions, without a key
-            if named == path.stem and header.get("sha256") == _checksum(tensors):
+            if header.get("key") == path.stem and header.get("sha256") == _checksum(tensors):
                 return tensors
     except (SafetensorError, OSError):
         pass

@@ -144,9 +144,8 @@ class RunConfig(RunSettings):
         return digest_of(self.model_dump(mode="json"))
 
     def differs_from(self, other: RunConfig) -> list[str]:
-        """Return the settings that can change the results and differ, as "seed 0, not 1".
-
-        Plug-in files are left out, because two paths may have the same content.
+        """Return the settings that can change the results and differ, as "seed 0, not 1"; plug-in
+        files are left out, because two paths may have the same content.
         """
         own, others = self.identity(), other.identity()
         return [

@@ -47,13 +47,8 @@ def usual_torch() -> Iterator[None]:
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor to a device without blocking the host.
-
-    A copy from the CPU to a CUDA device uses pinned memory, so that it overlaps with computation.
-
-    Args:
-        tensor: A tensor on any device. If it is on the CPU, it must not be modified afterwards.
-        device: The target device.
+    """Copy a tensor to a device without blocking the host; from the CPU by pinned memory, so that
+    it overlaps with computation and the tensor must not be modified afterwards.
     """
     if tensor.device.type == "cpu" and device.type == "cuda":
         tensor = tensor.pin_memory()

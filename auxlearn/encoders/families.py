@@ -146,11 +146,10 @@ def _pooled_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
 
 
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
-    """Return token logits from hidden states of the decoder, whose input is shifted by one token.
-
-    That input is the corrupted text here, in BART's own training (Lewis et al. 2020,
-    https://arxiv.org/abs/1910.13461) the original one. Where no token to the left of i is masked,
-    as in every pseudo-likelihood, both predict p(token i | tokens before i, corrupted text).
+    """Return token logits from hidden states of the decoder, whose input is the corrupted text
+    shifted by one token; in BART's own training (https://arxiv.org/abs/1910.13461) it is the
+    original one, which is the same for pseudo-likelihoods, as nothing left of a masked token is
+    masked.
     """
     return model.lm_head(hidden) + model.final_logits_bias[0]
 

@@ -118,11 +118,7 @@ class SharedEncoder(nn.Module):
         language_model.tie_weights()
 
     def require_language_model(self, name: str) -> None:
-        """Check, for who needs it, that the masked-language-model head was pretrained.
-
-        Raises:
-            EncoderError: It is newly initialised.
-        """
+        """Check, for who needs it, that the masked-language-model head was pretrained."""
         self.language_model_used = True
         if self.lacks_language_model:
             raise EncoderError(

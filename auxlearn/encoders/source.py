@@ -54,10 +54,8 @@ def encoder_files(name: str) -> Iterator[Path]:
 
 
 def encoder_folder(name: str) -> Path:
-    """Return the folder of an encoder by its short name, path or hub id, with its files checked.
-
-    Files of the hub are those of one commit: weights that somebody offers in a pull request are
-    never taken.
+    """Return the checked folder of an encoder by its short name, path or hub id. Weights that
+    somebody offers in a pull request on the hub are never taken.
     """
     source = encoder_source(name)
     folder = user_path(source, EncoderError)
@@ -77,18 +75,13 @@ def encoder_content(name: str) -> dict[str, str]:
     if folder.parent.name == "snapshots":  # named after its commit
         pickled = [path.name for path in weights if path.suffix == ".bin"]
         return {"commit": folder.name, **({"weights": ", ".join(pickled)} if pickled else {})}
-    try:
-        return {
-            path.name: content_digest(path)
-            for path in sorted(folder.iterdir())
-            if path.is_file()
-            and path.name not in _RECORDS
-            and (path.suffix in (*_SUFFIXES, ".safetensors") or path in weights)
-        }
-    except OSError as error:
-        raise EncoderError(
-            f"{error.filename or folder} cannot be read ({error.strerror})"
-        ) from None
+    return {
+        path.name: content_digest(path)
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+        and path.name not in _RECORDS
+        and (path.suffix in (*_SUFFIXES, ".safetensors") or path in weights)
+    }
 
 
 def _check_id(name: str, source: str, path: Path) -> None:

@@ -23,18 +23,9 @@ CAPITALS = 0.05
 
 
 def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
-    """Load the fast tokenizer of an encoder, which pads and truncates on the right.
-
-    Special tokens that the model needs, such as ``[MASK]``, are ordinary text where they stand in a
-    text; those that a user has added, such as ``[E1]``, stay one token.
-
-    Args:
-        name: Short name, folder or hub id.
-        do_lower_case: Whether texts are lower-cased; by default as the encoder's files say, or if
-            they do not, as is known of its short name.
-
-    Raises:
-        EncoderError: It cannot be loaded, lacks a token that is needed, or its casing is fixed.
+    """Load the fast tokenizer of an encoder, which pads and truncates on the right. Special tokens
+    that the model needs, such as ``[MASK]``, are ordinary text where they stand in a text; those
+    that a user has added, such as ``[E1]``, stay one token.
     """
     with encoder_files(name) as folder:
         if do_lower_case is None and not _casing_is_said(folder):

@@ -35,11 +35,7 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files that hold the weights of an encoder.
-
-    Raises:
-        EncoderError: There are none, or an index names one that is not there.
-    """
+    """Return the files that hold the weights of an encoder."""
     for name in WEIGHT_FILES:
         path = folder / name
         if not path.is_file():
@@ -61,15 +57,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of an encoder's weight files by name, on the CPU.
-
-    Raises:
-        EncoderError: A file cannot be read, is damaged or a git-lfs pointer, holds more than
-            tensors, or weights that are not floating-point numbers.
-    """
+    """Return the tensors of an encoder's weight files by name, on the CPU."""
     tensors: dict[str, Any] = {}
     for path in weight_files(folder):
-        refuse_lfs_pointer(path)
         tensors |= _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):

@@ -87,9 +87,6 @@ class Objective(ABC):
 def labels_of(batch: Batch, logits: Tensor) -> Tensor:
     """Return the class indices of a labelled batch, ``(batch,)``, on the device of the logits; of
     another kind of labels, its targets.
-
-    Raises:
-        ValueError: The batch has no labels.
     """
     if batch.targets is None:
         raise ValueError("a labelled batch is needed, and this one has no labels")
@@ -97,10 +94,8 @@ def labels_of(batch: Batch, logits: Tensor) -> Tensor:
 
 
 def classification_head(encoder: SharedEncoder, classes: int) -> nn.Sequential:
-    """Return a newly initialised head from :meth:`SharedEncoder.features` to the logits of classes.
-
-    It is BERT's pooler and classifier: a dense layer, tanh, dropout and an output layer, with
-    weights drawn as those of the encoder's own heads.
+    """Return a newly initialised head from :meth:`SharedEncoder.features` to the logits of classes:
+    BERT's pooler and classifier, with weights drawn as those of the encoder's own heads.
     """
     config, size = encoder.config, encoder.hidden_size
     dropout = getattr(config, "classifier_dropout", None)

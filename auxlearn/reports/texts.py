@@ -22,13 +22,12 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.mask_analysis.shown_text import ShownText
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
 from auxlearn.results.predictions import (
     Prediction,
     predictions_path,
     read_predictions,
-    recorded_ood_content,
 )
 from auxlearn.results.record import RunResults
 
@@ -139,7 +138,10 @@ def split_of(data: RunData, run: Run, name: str) -> Split | None:
     ood = next((one for one in data.ood_sets if one.source.name == name), None)
     if ood is None:
         return (data.dataset.splits | data.dataset.ood).get(name)
-    return ood.split if ood_content(ood) == recorded_ood_content(run.path, name) else None
+    recorded = recorded_inputs(run.path) or {}
+    return (
+        ood.split if ood_content(ood) == recorded.get(f"out-of-distribution set {name}") else None
+    )
 
 
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:

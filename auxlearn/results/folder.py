@@ -30,10 +30,12 @@ import stat
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.config import RunConfig, digest_of, no_run, path_identity, written_digest
@@ -44,6 +46,8 @@ from auxlearn.core.files import (
     check_output,
     delete_parts,
     expand,
+    read_checked_json,
+    unusable,
     user_path,
     write_bytes,
     write_text,
@@ -61,11 +65,11 @@ from auxlearn.results.record import FILE, RunResults, recorded_file
 FAULT, _LOG = "error.log", "_auxlearn_log"
 
 
-def _digest(settings: dict[str, Any]) -> str:
+def _digest(settings: dict[str, Any]) -> str | None:
     try:
         return digest_of(settings)
     except (KeyError, TypeError):  # some are missing, although all were written
-        return ""
+        return None
 
 
 def default_output(config: RunConfig) -> Path:
@@ -112,13 +116,8 @@ class RunFolder:
         file = self.path / "config.yaml"
         settings = read_yaml(file, "configuration", ConfigError)
         config: RunConfig = validate(RunConfig, settings, str(file))
-        if not settings:  # else the run would have the settings of none
-            raise RunError(
-                f"{file} is damaged (it holds no setting): copy it again, or train again"
-            )
-        written = written_digest(self.path)
         # The content of plug-in files, which is part of the hash, may be another one by now.
-        if not settings.get("plugins") and written != _digest(settings):
+        if not settings.get("plugins") and written_digest(self.path) != _digest(settings):
             raise RunError(
                 f"{file} has been changed since it was written (its settings are not those of the "
                 f"hash in its first line): restore it, or delete {self.path} to train again"
@@ -264,6 +263,18 @@ def finished_folder(run: str | os.PathLike[str]) -> Path:
             f"`auxlearn train --config {path / 'config.yaml'} --output {path}`"
         )
     return path
+
+
+def recorded_inputs(run: Path) -> dict[str, Mapping[str, str]] | None:
+    """Return the inputs that a run has recorded, see :mod:`auxlearn.training.inputs`, if any."""
+    path = run / "inputs.json"
+    try:
+        found = read_checked_json(path)["inputs"]
+        return TypeAdapter(dict[str, Mapping[str, str]]).validate_python(found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(unusable(path, error, f"delete {run} to train again")) from None
 
 
 @checked

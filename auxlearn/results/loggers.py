@@ -145,9 +145,8 @@ class ForwardingReporter(Reporter):
 
 @register_reporter("tensorboard")
 class TensorBoard(RunReporter):
-    """Writes event files to ``tensorboard/`` of the run folder.
-
-    A resumed run writes to the same folder; the steps that it repeats replace the earlier ones.
+    """Writes event files to ``tensorboard/`` of the run folder; repeated steps replace earlier
+    ones.
     """
 
     def __init__(self, run: ReportedRun) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from auxlearn.core.errors import RunError
-from auxlearn.core.files import read_checked_json, write_bytes
+from auxlearn.core.files import write_bytes
 from auxlearn.kinds.base import Kind
 from auxlearn.results.record import recorded_file
 
@@ -106,13 +106,3 @@ def read_stored(run: Path, name: str, kind: Kind, label_names: Sequence[str]) ->
 
 def predictions_path(run: Path, name: str) -> Path:
     return run / "predictions" / f"{name}.jsonl"
-
-
-def recorded_ood_content(run: Path, name: str) -> dict[str, str] | None:
-    """Return the digests of an out-of-distribution set by split as a run recorded them, if so."""
-    try:
-        # auxlearn.training.inputs reads this file too, but takes torch to import.
-        inputs = read_checked_json(run / "inputs.json")["inputs"]
-        return dict(inputs[f"out-of-distribution set {name}"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

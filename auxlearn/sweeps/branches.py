@@ -31,13 +31,13 @@ from auxlearn.encoders.device import usual_torch
 from auxlearn.evaluation.paired import Difference, ExampleLosses
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.account import account_of_branches
-from auxlearn.results.folder import RunFolder
+from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
 from auxlearn.results.record import LOGS, Branch, RunResults
 from auxlearn.sweeps.jobs import Executor, Job, run_jobs
 from auxlearn.training import run
-from auxlearn.training.inputs import RunInputs, code_content, load_inputs, save_inputs
+from auxlearn.training.inputs import RunInputs, code_content, save_inputs
 from auxlearn.training.setup import build_weighting, check_shared_parameters, check_source
 from auxlearn.weighting.base import Branches
 
@@ -333,7 +333,7 @@ class _Training:
         """Return the inputs of all branches as those of this run."""
         inputs: RunInputs = {}
         for path in self.paths.values():
-            recorded = load_inputs(path)
+            recorded = recorded_inputs(path)
             assert recorded is not None
             inputs |= {k: v for k, v in recorded.items() if not k.startswith("weighting ")}
         return inputs | code_content(self.config)

@@ -15,6 +15,7 @@ from auxlearn.core.errors import Interrupted, RunInUse
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
+from auxlearn.results.folder import recorded_inputs
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
@@ -29,7 +30,7 @@ from auxlearn.sweeps.plan import (
 from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep
 from auxlearn.sweeps.view import SweepProgress, View
 from auxlearn.training.checkpoint import CheckpointFolder
-from auxlearn.training.inputs import FILE, Comparison, InputReader, load_inputs
+from auxlearn.training.inputs import FILE, Comparison, InputReader
 
 
 def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
@@ -38,7 +39,7 @@ def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Co
     begun = run.finished or CheckpointFolder(run.checkpoint_path).any
     if not begun or run.in_use:
         return Comparison()
-    recorded = load_inputs(run.path)
+    recorded = recorded_inputs(run.path)
     if recorded is None:
         return Comparison(missing=(f"some trials have no {FILE} to compare their data with",))
     return reader.compare(run.with_own_data(trial.config), recorded)

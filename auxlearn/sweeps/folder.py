@@ -254,9 +254,8 @@ class SweepResults:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return one row for each trial: its axes, seed, state, whether its hyper-parameters were
-        chosen on dev, metrics by set (of sets other than dev, if chosen), best epoch, error and run
-        folder.
+        """Return one row for each trial: its axes, seed, state, whether it was chosen on dev,
+        metrics by set (of sets other than dev, if chosen), best epoch, error and run folder.
         """
         import pandas
 

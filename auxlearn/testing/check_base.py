@@ -240,11 +240,7 @@ class Report:
         return [check for check in self.checks if check.passed is False]
 
     def require(self) -> Report:
-        """Return this report if every check holds.
-
-        Raises:
-            AssertionError: One does not; the message lists those that do not.
-        """
+        """Return this report; an AssertionError lists the checks that do not hold, if any."""
         if self.failed:
             lines = [f"{check.name}: {check.detail}" for check in self.failed]
             raise AssertionError("\n".join([f"{self.plugin} does not pass:", *lines]))

@@ -56,12 +56,9 @@ class TrainingState:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: the latest, and the weights of the best evaluation.
-
-    Args:
-        path: The folder.
-        run: What settings and inputs of the run are known by; a checkpoint of another is refused.
-        check: Is called before anything is written; refuses if the folder is no longer this run's.
+    """The checkpoints of one run: the latest, and the weights of the best evaluation. One of
+    another ``run`` (settings and inputs) is refused; ``check`` is called before anything is
+    written.
     """
 
     def __init__(self, path: Path, run: str = "", check: Callable[[], None] = lambda: None) -> None:

@@ -30,10 +30,8 @@ SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class GradientLog:
-    """When gradients are measured.
-
-    With a ``validation`` objective its gradient is measured as well, and gradients that the
-    weighting does not compute are computed for the measurement alone.
+    """When gradients are measured: also that of a ``validation`` objective, and those that the
+    weighting does not compute.
     """
 
     every: int = FREE_EVERY  # optimizer steps from one measurement to the next

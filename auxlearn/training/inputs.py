@@ -27,15 +27,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, RunError, UserError
 from auxlearn.core.files import (
     content_digest,
     expand,
-    read_checked_json,
-    unusable,
     write_checked_json,
 )
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
@@ -48,6 +44,7 @@ from auxlearn.data.run_data import RunData, check_data_settings, dataset_content
 from auxlearn.encoders.load import check_capacity
 from auxlearn.kinds.base import Kind
 from auxlearn.objectives.context import InputTracker
+from auxlearn.results.folder import recorded_inputs
 from auxlearn.training.setup import initial_content
 
 FILE = "inputs.json"
@@ -59,18 +56,6 @@ Content = Mapping[str, str]
 RunInputs = dict[str, Content]
 
 _OOD, _FILE, _FURTHER = "out-of-distribution set ", "file ", "further data "
-
-
-def load_inputs(folder: Path) -> RunInputs | None:
-    """Read the inputs that a run has recorded; ``None`` if it has recorded none."""
-    path = folder / FILE
-    try:
-        content = read_checked_json(path)
-        return TypeAdapter(RunInputs).validate_python(content["inputs"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(unusable(path, error, f"delete {folder} to train again")) from None
 
 
 def save_inputs(folder: Path, inputs: RunInputs) -> None:
@@ -236,7 +221,7 @@ class InputRecord(InputTracker):
         self._folder = folder
         self._inputs = present
         if resumes:
-            before = load_inputs(folder)
+            before = recorded_inputs(folder)
             if before is None:
                 raise RunError(
                     f"{folder} holds a checkpoint but no {FILE}, so its data cannot be compared: "
@@ -308,7 +293,7 @@ def code_content(config: RunConfig) -> dict[str, Content]:
 
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
-    recorded = load_inputs(folder)
+    recorded = recorded_inputs(folder)
     if recorded is None:
         return (f"{folder} holds no {FILE}: whether its data have changed cannot be said",)
     comparison = InputReader().compare(config, recorded)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, TrainingDiverged
-from auxlearn.core.metric_names import ERRORS, Quantity
+from auxlearn.core.metric_names import Quantity, sign
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
@@ -45,11 +45,6 @@ logger = logging.getLogger(__name__)
 
 #: Optimizer steps between two logged losses and weights; reading a loss synchronises with a GPU.
 LOG_EVERY = 10
-
-
-def signed(metric: str, value: float) -> float:
-    """Return a metric so that more is better, and the other way round."""
-    return -value if metric in ERRORS else value
 
 
 @dataclass(eq=False)
@@ -318,7 +313,7 @@ class TrainingLoop(Loop):
             # All have the same predictions, but their libraries may not round alike.
             metrics = self.processes.share(self.evaluate())
         task_metrics = self.task_metrics()
-        value = signed(self.config.metric, metrics[self.config.metric])
+        value = sign(self.config.metric) * metrics[self.config.metric]
         improved = value > state.best_value
         if improved or (value == state.best_value and self._ties_replace):
             state.best_step, state.best_value = state.step, value
@@ -344,10 +339,9 @@ class TrainingLoop(Loop):
 
     @property
     def _patience_counts(self) -> bool:
-        """Whether an evaluation without improvement counts towards early stopping.
-
-        A classifier often predicts the majority class alone in its first epochs. So patience starts
-        once the metric has been above the majority baseline, and never within ``min_epochs``.
+        """Whether an evaluation without improvement counts towards early stopping: only after
+        ``min_epochs`` and once the metric has been above the majority baseline, as a classifier
+        often predicts the majority class alone in its first epochs.
         """
         state = self.state
         return self.in_primary_only_phase or (

@@ -16,6 +16,7 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.core.files import expand, replaced_folder, write_manifest
+from auxlearn.core.metric_names import sign
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
@@ -44,7 +45,7 @@ from auxlearn.results.record import (
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
-from auxlearn.training.loop import TrainingLoop, signed
+from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.optimizer import LinearSchedule, run_optimizer
 from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import (
@@ -290,7 +291,7 @@ class _Run(Materials):
             training_step=step,
             weighting=self.weighting,
             evaluate=partial(self.evaluator.dev_metrics, surrogate),
-            baseline=signed(config.metric, self.evaluator.dev_baseline(config.metric)),
+            baseline=sign(config.metric) * self.evaluator.dev_baseline(config.metric),
         )
 
     def evaluate(
@@ -318,7 +319,7 @@ class _Run(Materials):
                 step=state.best_step,
                 epoch=state.best_step / loop.steps_per_epoch,
                 metric=config.metric,
-                value=signed(config.metric, state.best_value),
+                value=sign(config.metric) * state.best_value,
             ),
             evaluations=evaluations,
             weights=dict(zip(config.objective_names(), weights, strict=True)),

@@ -33,10 +33,8 @@ def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
 
 
 class GradientSum:
-    """The sum of a gradient over all processes; ``like``: the trained parameters.
-
-    An entry is ``None`` if it is ``None`` in every process: with each bucket, the processes count
-    who has which gradient.
+    """The sum of a gradient over all processes; ``like``: the trained parameters. An entry is
+    ``None`` if it is ``None`` in every process.
     """
 
     def __init__(self, processes: Processes, like: Sequence[Tensor]) -> None:
@@ -240,10 +238,8 @@ class _Sum(torch.autograd.Function):
 
 
 def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
-    """Return the sum of a gradient over all processes, to be differentiated once.
-
-    What is differentiated is the sum of a function of each process: in every process each entry has
-    a graph. Entries of ``like`` that require no gradient have none.
+    """Return the sum of a gradient over all processes, to be differentiated once: as the sum of a
+    function of each process. Entries of ``like`` that require no gradient have no graph.
     """
     if processes.count == 1:
         return gradient

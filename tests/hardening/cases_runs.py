@@ -160,7 +160,7 @@ CASES: list[Case] = [
 CASES += damaged(
     "config.yaml",
     ["report", "run"],
-    r"run/config.yaml is damaged \(it holds no setting\): copy it again",
+    r"run/config.yaml has been changed since it was written",
     ("finished", "config.yaml"),
     {"emptied": put("")},
 )

@@ -16,8 +16,8 @@ from auxlearn.core.errors import EncoderError, RunError
 from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
 from auxlearn.encoders.source import encoder_content
+from auxlearn.results.folder import recorded_inputs
 from auxlearn.training import setup
-from auxlearn.training.inputs import load_inputs
 from tests import helpers
 
 PLUGIN = """
@@ -88,7 +88,7 @@ def nothing_computed(monkeypatch):
 
 def test_the_record_names_every_input(finished):
     place, _, _ = finished
-    recorded = load_inputs(place / "run")
+    recorded = recorded_inputs(place / "run")
     assert set(recorded) == {
         "data set",
         "out-of-distribution set other",
@@ -121,7 +121,7 @@ CHANGES = [
     ("words.txt", "the file {place}/words.txt that {place.name} reads (content) has"),
     ("words.py", "the plug-in file words.py (content) has"),
 ]
-OTHERWISE = ": choose another --output, or delete {} to train again"
+OTHERWISE = ": choose another output, or delete {} to train again"
 
 
 def change(path: Path) -> None:
@@ -249,11 +249,11 @@ def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
 def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs(killed, tmp_path):
     config = killed(1)
     assert not (tmp_path / "run" / "checkpoint" / "latest.json").exists()
-    before = load_inputs(tmp_path / "run")
+    before = recorded_inputs(tmp_path / "run")
     change(tmp_path / "corpus.jsonl")
     change(tmp_path / "data" / "train.jsonl")
     train(config)
-    after = load_inputs(tmp_path / "run")
+    after = recorded_inputs(tmp_path / "run")
     assert after["data set"]["train"] != before["data set"]["train"]
     assert after["data set"]["dev"] == before["data set"]["dev"]
     corpus = f"file {tmp_path / 'corpus.jsonl'} that random_mlm reads"
