@@ -443,4 +443,5 @@ def test_texts_of_which_the_encoder_knows_nothing_are_an_error_of_one_line(text,
     assert "the encoder knows no word or character of" in line
     # Beside others, they have no scores.
     frame = auxlearn.score("tiny", [text, SCORED[0]], level=level)
-    assert set(frame["text"]) == {1}
+    assert set(frame["text"]) == {0, 1}
+    assert frame.loc[frame["text"] == 0, "log_probability"].isna().all()

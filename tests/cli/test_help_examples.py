@@ -83,7 +83,7 @@ def test_every_command_has_examples():
     for name, command in found.items():
         assert command.examples, name
         for example in command.examples:
-            assert example.line.startswith(f"auxlearn {name} ")
+            assert example.line.startswith(f"auxlearn {name}")
 
 
 #: All checks of a plug-in, which the tests of the checks run, are made once in every run of tests.

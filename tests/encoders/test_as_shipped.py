@@ -252,7 +252,9 @@ def test_what_a_tokenizer_says_of_itself_that_does_not_fit(tmp_path):
     assert "token_type_ids" not in encoder.tokenizer.model_input_names
     assert any("padding is token 1" in note and "token 3" in note for note in encoder.notes)
     encoder.save(tmp_path / "model", max_length=32)
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "model").padding_side == "right"
+    exported = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert exported.padding_side == "right"
+    assert "token_type_ids" not in exported("a", "b")
 
 
 def test_a_tokenizer_without_special_tokens_is_named(tmp_path):

