@@ -181,7 +181,7 @@ def test_several_runs_stand_beside_each_other(place, tmp_path, drawn):
     runs_of = [place / "plain", again, other, place / "<i>run's"]
     methods = ["single task, learning_rate none"] * 2 + ["single task, learning_rate 0.001"]
     found = collect(runs_of).runs
-    assert [run.named.method for run in found] == [*methods, "random_mlm, meta"]
+    assert [run.named.method for run in found] == [*methods, "random_mlm, meta, learning_rate none"]
     page = read(report(*runs_of, output=tmp_path / "x.html"))
     tables = auxlearn.compare(*runs_of, metrics=["accuracy", "macro_f1"])._repr_html_()
     assert Page(tables).text in page.text
