@@ -50,8 +50,8 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d
 _WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
 #: A number with a decimal comma, or several numbers; and a share in percent.
 _OTHER_NUMBER = re.compile(r"[+-]?\d+(,\d+)+|[+-]?\d+([.,]\d+)?\s*%")
-_LIST = re.compile(r"[\[({].*[\])}]", re.DOTALL)
-_SEPARATORS = "|;,<"
+_LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
+_SEPARATORS = "|;,<#/+& "
 
 
 def read_names(
@@ -187,13 +187,13 @@ def _check_classes(table: Table, column: str, labels: list[str], guessed: bool) 
         )
 
 
-def joined_label(names: Iterable[str]) -> str:
-    """Return the first of distinct names that joins others of them by ``|``, ``;``, ``,`` or as
-    ``<a><b>``; "" if none does.
+def joined_label(names: Iterable[str], separators: str = _SEPARATORS) -> str:
+    """Return the first of distinct names that joins others of them by a separator, such as ``|``,
+    or as ``<a><b>``; "" if none does.
     """
     known = set(names)
     for name in names:
-        for separator in _SEPARATORS:
+        for separator in separators:
             parts = parts_of(name, separator)
             if len(parts) > 1 and all(part in known for part in parts):
                 return name
@@ -248,6 +248,9 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
 
 _LONGEST_LIST = 50_000  # characters of a list of Python, whose parser takes much memory
 
+#: The list in an array as numpy and torch write it for programmers.
+_ARRAY = re.compile(r"(?:array|tensor)\((\[.*\])(?:,\s*dtype=[^\[\]]*)?\)", re.DOTALL)
+
 #: An item of a list as Python and numpy write it, and the space behind it where numpy has no comma.
 _ITEM = re.compile(
     r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.+-]+)(\s+(?=['"\w.+-]))?""", re.DOTALL
@@ -259,10 +262,14 @@ def listed(cell: str) -> list[Any] | None:
 
     >>> listed('["a", 1]'), listed("['a', 'b']"), listed("['a' 'b']"), listed("[1. 0.]")
     (['a', 1], ['a', 'b'], ['a', 'b'], [1.0, 0.0])
+    >>> listed("array(['a', 'b'], dtype='<U1')"), listed("tensor([1, 0])")
+    (['a', 'b'], [1, 0])
     >>> listed("[[2, 'obj'], (0, 'root')]"), listed("[E1] Ann [/E1]"), listed("(a)")
     ([[2, 'obj'], (0, 'root')], None, None)
     """
     text = cell.strip()
+    if array := _ARRAY.fullmatch(text):
+        text = array[1]
     if not text.startswith(("[", "(", "{")):
         return None
     with suppress(ValueError, RecursionError):

@@ -279,10 +279,11 @@ def _check_joined(table: Table, column: str, found: Sequence[tuple[str, ...]]) -
     with one name each, those that share a part with another one are.
     """
     names = list(dict.fromkeys(name for names in found for name in names))
-    joined = joined_label(names)
     cells = (cell for cell, names in zip(table.columns[column], found, strict=True) if names)
     alone = all(isinstance(cell, str) and listed(cell) is None for cell in cells)
-    if not joined and alone and all(len(names) < 2 for names in found):
+    alone = alone and all(len(names) < 2 for names in found)
+    joined = joined_label(names) if alone else joined_label(names, "|;,<")
+    if not joined and alone:
         parts = {name: parts_of(name, mark) for name in names for mark in ",;<" if mark in name}
         counts = Counter(part for name in names for part in {*parts.get(name, [name])})
         shared = (name for name in parts if any(counts[part] > 1 for part in parts[name]))

@@ -46,6 +46,7 @@ _SCHEMES = {
     "bare": re.compile(r"(?P<mark>[BIMELSUW])(?P<type>)"),
 }
 _FIRST, _LAST = {*"BSUW"}, {*"ELSUW"}  # marks that begin and that end a span
+_FEW_EXAMPLES = 10  # of which each may well be a single word
 _LIKE_SPAN = re.compile(r"[BI]|[BI][-_:/.].+|.+[-_:/.][BI]", re.IGNORECASE)
 
 
@@ -72,18 +73,19 @@ class TokenClassification(WordKind):
         rows = [_tags(value, table.place(row), column) for row, value in enumerate(values)]
         found = read_names(table, column, rows, self.name, columns, "").labels
         names = list(dict.fromkeys(name for tags in found for name in tags))
+        notes = list(_single_words(table, shown, found, names))
         if form is None:
             form = "-prefix" if is_bio(names) else "" if columns.renamed else _scheme_of(names)
         scheme = _SCHEMES.get(form)
         if scheme is None or not all(name == "O" or scheme.fullmatch(name) for name in names):
-            notes = [*_looks_like_spans(table, shown, found, names)]
+            notes += _looks_like_spans(table, shown, found, names)
             if untagged := sum(tags.count("_") for tags in found):
                 notes.append(f"{untagged:,} words have the tag _, which CoNLL-U writes for none")
             return ReadLabels(found, form, tuple(notes))
         made = [_as_bio(tags, scheme) for tags in found]
         rows_changed = [row for row, tags in enumerate(made) if tags != found[row]]
         if not rows_changed:
-            return ReadLabels(made, form)
+            return ReadLabels(made, form, tuple(notes))
         first = rows_changed[0]
         if is_bio(names):
             note = (
@@ -94,7 +96,7 @@ class TokenClassification(WordKind):
             pairs = zip(found[first], made[first], strict=True)
             old, new = next(pair for pair in pairs if len({*pair}) > 1)
             note = f"the tags in column '{shown}' are read as spans in BIO: {old} as {new}"
-        return ReadLabels(made, form, (note,))
+        return ReadLabels(made, form, (*notes, note))
 
     def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(classes.get(name, name) for name in label)
@@ -280,6 +282,20 @@ def _as_bio(tags: Sequence[str], scheme: re.Pattern[str]) -> tuple[str, ...]:
         begins = mark in _FIRST or last in _LAST or kind != before
         found.append(f"{'B' if begins else 'I'}-{kind}" if match else "O")
     return tuple(found)
+
+
+def _single_words(
+    table: Table, column: str, found: Sequence[Sequence[str]], names: Sequence[str]
+) -> Iterator[str]:
+    """Say it if no example has two words, as if a row were a word or a list were not divided."""
+    if len(found) <= _FEW_EXAMPLES or any(len(tags) != 1 for tags in found):
+        return
+    if joined := next((name for name in names if re.search(r"[^,|][,|]+[^,|]", name)), ""):
+        raise DataError(
+            f"{table.where}: every example has one word and one tag, such as '{shorten(joined)}' "
+            f"in column '{column}': divide words and tags by spaces, or write lists in JSON"
+        )
+    yield "every example has one word: group the words of a sentence, or save as .conll"
 
 
 def _looks_like_spans(

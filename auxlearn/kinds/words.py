@@ -24,7 +24,7 @@ NO_TAG = -100
 #: Logit of what is predicted for certain, of a word without a token: finite.
 CERTAIN = 30.0
 
-_NUMPY_LEFT_OUT = re.compile(r"\[\s*['\"].*['\"]\s+\.\.\.\s+['\"]", re.DOTALL)
+_NUMPY_LEFT_OUT = re.compile(r"\[\s*['\"].*['\"],?\s+\.\.\.,?\s+['\"]", re.DOTALL)
 _WHITE = re.compile(r"\s")
 
 
@@ -121,7 +121,7 @@ def list_of(value: Any, place: str) -> Any:
     """Return the items of a list, of a list in a cell, or of a text divided by white space."""
     if not isinstance(value, str):
         return value
-    found = listed(value) if value.lstrip().startswith("[") else None
+    found = None if value.lstrip().startswith(("(", "{")) else listed(value)
     if found is None and _NUMPY_LEFT_OUT.search(value):
         raise DataError(f"{place}: numpy has left items of a list out (...): write it in JSON")
     return value.split() if found is None else found

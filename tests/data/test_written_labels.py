@@ -51,6 +51,8 @@ JOINED = {
     "tags in brackets": (["<a><b>", "<b>", "<a><c>"], "'<a><b>'"),
     "semicolons": (["a;b", "a;c", "d"], "'a;b'"),
     "every part a label": ([["a,b"], ["a"], ["b"]], "'a,b'"),
+    **{f"by {mark}": ([f"a{mark}b", "a", "b"], f"'a{mark}b'") for mark in ("#", " ", "/", " & ")},
+    "plus signs": (["a+b+a", "a", "b"], "'a+b+a'"),
 }
 
 
@@ -60,6 +62,18 @@ def test_joined_labels_are_no_labels_of_their_own(case, tmp_path):
     suffix = ".jsonl" if isinstance(labels[0], list) else ".csv"
     with one_line(DataError, f"label {shown} in column", "join them by |"):
         load(written(tmp_path, labels, suffix=suffix), "multi_label")
+    if case.startswith("by "):
+        with one_line(DataError, f"label {shown} in column", "joins other labels"):
+            load(written(tmp_path, [*labels, "a", "b"], suffix=suffix), "classification")
+
+
+def test_names_of_several_words_are_labels(tmp_path):
+    names = ["New York", "York", "R&B", "B", "a/b"]
+    for kind in ("classification", "multi_label"):
+        found = load(written(tmp_path, names, suffix=".csv"), kind)
+        assert found.label_names == tuple(sorted(names))
+    lists = [["dark blue"], ["dark", "blue"]]
+    assert len(load(written(tmp_path / "lists", lists)).label_names) == 3
 
 
 def test_a_comma_within_names_joins_nothing(tmp_path):
@@ -192,6 +206,8 @@ TAGS = [["B-PER", "I-PER", "O", "O"], ["B-PER"]]
 WRITERS = {
     "pandas": str,
     "numpy": lambda row: str(np.array(row)),
+    "numpy for programmers": lambda row: repr(np.array(row)),
+    "objects of numpy": lambda row: repr(np.array(row, dtype=object)),
     "JSON": json.dumps,
 }
 
@@ -220,12 +236,25 @@ def test_lists_of_labels_in_cells_are_read(tmp_path):
 
 
 def test_an_abridged_list_of_numpy_is_refused(tmp_path):
-    with np.printoptions(threshold=5):
-        cell = str(np.array([f"w{number}" for number in range(20)]))
-    folder = written(tmp_path, ["O O"], suffix=".csv", column="tags", tokens=[cell])
-    with one_line(DataError, "train.csv:2: numpy has left items of a list out"):
-        load(folder, "token_classification")
+    for write in (str, repr):
+        with np.printoptions(threshold=5):
+            cell = write(np.array([f"w{number}" for number in range(20)]))
+        folder = written(tmp_path, ["O O"], suffix=".csv", column="tags", tokens=[cell])
+        with one_line(DataError, "train.csv:2: numpy has left items of a list out"):
+            load(folder, "token_classification")
     assert listed("[E1] Ann [/E1]") is None
+
+
+@pytest.mark.parametrize("mark", [",", "|"])
+def test_examples_of_one_word_are_said(mark):
+    rows = {"tokens": [["a"], ["b"]] * 6, "tags": [["O"], ["B-X"]] * 6}
+    note = "train, dev: every example has one word: group the words of a sentence"
+    assert any(line.startswith(note) for line in load({"train": rows, "dev": rows}).notes)
+    rows["tags"][0] = [","]
+    assert load({"train": rows, "dev": rows}).label_names == (",", "B-X", "O")
+    rows["tags"] = [[f"O{mark}B-X"], ["O"]] * 6
+    with one_line(DataError, f"every example has one word and one tag, such as 'O{mark}B-X'"):
+        load({"train": rows, "dev": rows})
 
 
 #: Tags of other schemes, and the same spans in BIO.
