@@ -21,11 +21,30 @@ def read_parquet(path: Path) -> Table:
         # ParquetFile reads this one file; read_table would take folder names for columns.
         with parquet.ParquetFile(content) as file:
             check_columns(path, file.schema_arrow.names)
-            return _table(path, file.read())
+            return _table(path, _read_bounded(path, file))
     except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
         # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
         reason = shorten(first_line(error), 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
+
+
+def _read_bounded(path: Path, file: Any) -> Any:
+    """Read a file piece by piece: one of a few bytes can stand for any number of equal values."""
+    import pyarrow
+
+    pieces: list[Any] = []
+    size = 8 * file.metadata.num_rows * file.metadata.num_columns  # of lists of Python
+    batches = file.iter_batches(batch_size=1000)
+    while size <= LARGEST_FILE:
+        piece = next(batches, None)
+        if piece is None:
+            return pyarrow.Table.from_batches(pieces, file.schema_arrow)
+        pieces.append(piece)
+        size += piece.nbytes
+    raise DataError(
+        f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: divide it or leave "
+        "columns out"
+    )
 
 
 def _table(path: Path, table: Any) -> Table:

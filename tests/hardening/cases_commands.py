@@ -30,23 +30,6 @@ def beside_a_run(make: Make) -> Make:
     return together(run, make)
 
 
-def repeated(in_lists: bool) -> Make:
-    """A text of 900,000 characters that a file holds once and 6,000 rows name."""
-
-    def make(place: Place) -> None:
-        import pyarrow as pa
-
-        indices = pa.array([0] * 6000, pa.int32())
-        texts = pa.DictionaryArray.from_arrays(indices, pa.array(["x" * 900_000]))
-        if in_lists:
-            lists = pa.ListArray.from_arrays(pa.array(range(0, 6001, 10), pa.int32()), texts)
-            parquet(text=["a text"] * 600, label=["a", "b"] * 300, more=lists)(place)
-        else:
-            parquet(text=texts, label=["a", "b"] * 3000)(place)
-
-    return make
-
-
 def nulls(place: Place) -> None:
     import pyarrow
 
@@ -54,8 +37,6 @@ def nulls(place: Place) -> None:
 
 
 MEMORY: dict[str, Any] = {
-    "a text 6,000 times": (r"more than 4,294,967,296 bytes", repeated(in_lists=False)),
-    "a text in lists": (r"more than 4,294,967,296 bytes", repeated(in_lists=True)),
     "a billion nulls": (r"more than 4,294,967,296 bytes", nulls),
 }
 TRAIN = "train --dataset d --encoder encoder --cache-dir cache"
