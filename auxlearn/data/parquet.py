@@ -32,15 +32,21 @@ def _read_bounded(path: Path, file: Any) -> Any:
     """Read a file piece by piece: one of a few bytes can stand for any number of equal values."""
     import pyarrow
 
+    schema = file.schema_arrow
     pieces: list[Any] = []
     size = 8 * file.metadata.num_rows * file.metadata.num_columns  # of lists of Python
     batches = file.iter_batches(batch_size=1000)
     while size <= LARGEST_FILE:
         piece = next(batches, None)
         if piece is None:
-            return pyarrow.Table.from_batches(pieces, file.schema_arrow)
-        pieces.append(piece)
-        size += piece.nbytes
+            table = pyarrow.Table.from_batches(pieces) if pieces else schema.empty_table()
+            return table.replace_schema_metadata(schema.metadata)
+        columns = [
+            column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) else column
+            for column in piece.columns
+        ]
+        pieces.append(pyarrow.RecordBatch.from_arrays(columns, names=schema.names))
+        size += pieces[-1].nbytes
     raise DataError(
         f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: divide it or leave "
         "columns out"
