@@ -334,7 +334,19 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
         raise error(f"{shown} cannot be read ({reason})") from None
     if size > limit:
         raise error(f"{shown} is too large: {size:,} bytes, of which at most {limit:,} are read")
+    refuse_lfs_pointer(path, content, error)
     return content
+
+
+def refuse_lfs_pointer(path: Path, content: bytes, error: type[UserError]) -> None:
+    """Check by its first bytes that a file is itself there, and not what git leaves without
+    git-lfs.
+    """
+    if content.startswith(b"version https://git-lfs"):
+        raise error(
+            f"{path} is a pointer of git-lfs and not the file itself: run `git lfs pull` in that "
+            "folder, or download it with `hf download`"
+        )
 
 
 def name_problem(name: str) -> str | None:

@@ -137,7 +137,8 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
     groups = [names for names in alike.values() if len(names) > 1]
     if groups:
         yield (
-            "labels that differ only in capitals, spaces, Unicode form or invisible characters: "
+            "labels that differ only in capitals, spaces, quotation marks, leading zeros, Unicode "
+            "form or invisible characters: "
             f"{some_of(map(ascii, groups[0]))}{and_more(len(groups) - 1)}; --labels makes them one"
         )
     if train.labels and not train.kind.per_token:

@@ -15,6 +15,8 @@ Sentence = list[tuple[int, list[str]]]
 
 _NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")  # ID of a multi-word token or an empty node
 
+_LONG_SENTENCE = 128  # words
+
 
 def read_conll(path: Path, text: str) -> Table:
     """Read columns divided by tabs if every line has one, else by spaces and tabs: the word first,
@@ -59,6 +61,9 @@ def read_conll(path: Path, text: str) -> Table:
     others = [{cells[place] for cells in known} for place in range(first + 1, width - 1)]
     if any("O" in found and any(tag.startswith("B-") for tag in found) for found in others):
         notes.append(f"several columns hold tags of spans: the last one of {width} is read")
+    if len(sentences) == 1 and len(sentences[0]) > _LONG_SENTENCE:
+        count = len(sentences[0])
+        notes.append(f"one sentence of {count:,} words: are the blank lines between missing?")
     table = _table(path, sentences, {"tokens": first, "tags": -1})
     return Table(table.where, table.columns, table.lines, notes=tuple(notes))
 

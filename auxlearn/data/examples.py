@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -354,13 +355,16 @@ def text_values(table: Table, column: str) -> list[str]:
 
 def is_empty(value: Any) -> bool:
     """Return whether a cell of a column of texts has none, or no visible character."""
-    return value is None or (is_blank(value) if isinstance(value, str) else value == [])
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return is_missing or (is_blank(value) if isinstance(value, str) else value == [])
 
 
 def _no_column(table: Table, name: str, role: str) -> str:
     option = f"--{role.replace('_', '-')}-column"
     hint = suggestion(shorten(name), map(shorten, table.columns))
     near = f"; {hint}" if hint else ""
+    if len(table.columns) == 1 and (mark := re.search(r"[;,|\t]", next(iter(table.columns)))):
+        near = f"; cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs"
     return (
         f"{table.where} has no {role.replace('_', ' ')} column '{shorten(name)}': its columns are "
         f"{some_of(table.columns)}{near} (another column is named with {option})"

@@ -181,6 +181,7 @@ def divided(
                 f"{table.where}: there is no column '{shorten(column)}' that names splits: "
                 f"{did_you_mean(column, table.columns)}"
             )
+        _check_undivided(table, columns)
         return {only: table}
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
@@ -198,6 +199,18 @@ def divided(
     for key, name in split_names(rows).items():
         _add(tables, key, name, kept_table.select(rows[key]))
     return tables
+
+
+def _check_undivided(table: Table, columns: Columns) -> None:
+    """Check that no column of a table that is read as one split names splits by another name."""
+    used = (columns.text, columns.text_pair, columns.label)
+    for name in (name for name in table.columns if name not in used):
+        values = {value if isinstance(value, str) else "" for value in table.columns[name]}
+        if len(values) > 1 and {*split_names(values).values()} <= {*CORE_SPLITS}:
+            raise DataError(
+                f"{table.where}: column '{shorten(name)}' holds {some_of(sorted(values))}: if it "
+                f"divides the table into splits, rename it to '{SPLIT_COLUMN}', else remove it"
+            )
 
 
 def _misspelt(splits: Mapping[str, Split]) -> Iterator[str]:

@@ -106,6 +106,10 @@ def by_name(values: Sequence[Any], names: Sequence[str], where: str) -> list[Any
             return value
         if value == -1:
             return None
+        if value == -100:
+            raise DataError(
+                f"{where}: class -100, which losses leave out: name another one, such as that of O"
+            )
         if not 0 <= value < len(names):
             raise DataError(f"{where}: class {value}, but only {len(names)} names are known")
         return names[value]

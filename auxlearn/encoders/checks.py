@@ -17,13 +17,12 @@ from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
 from auxlearn.core.errors import EncoderError, describe, shorten, some_of
-from auxlearn.core.files import regular
+from auxlearn.core.files import refuse_lfs_pointer, regular
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.families import FAMILIES, Family, family_of
 from auxlearn.encoders.weights import (
     LARGEST_SETTINGS,
     read_settings,
-    refuse_lfs_pointer,
     weight_files,
 )
 
@@ -187,11 +186,11 @@ def try_out(encoder: Any) -> None:
 def _check_file(path: Path) -> None:
     try:
         with open(path, "rb", opener=regular) as file:
-            file.read(1)
+            start = file.read(100)
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise EncoderError(f"{path} cannot be read ({error.strerror})") from None
-    refuse_lfs_pointer(path)
+    refuse_lfs_pointer(path, start, EncoderError)
     limit = LARGEST_SETTINGS if path.name in _SETTINGS else _LARGEST_VOCABULARY
     if path.suffix not in (".safetensors", ".bin") and size > limit:
         raise EncoderError(

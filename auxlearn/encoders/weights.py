@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from auxlearn.core.errors import EncoderError, shorten
-from auxlearn.core.files import read_file, regular
+from auxlearn.core.files import read_file
 
 #: Files of weights, and indexes of several of them, in the order in which they are looked for.
 WEIGHT_FILES = (
@@ -30,8 +30,6 @@ WEIGHT_FILES = (
 
 #: Bytes of a file of settings.
 LARGEST_SETTINGS = 10_000_000
-
-_LFS_POINTER = b"version https://git-lfs"
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -103,16 +101,6 @@ def _read_pickle(path: Path) -> dict[str, Any]:
 def _unreadable(path: Path, error: Exception) -> EncoderError:
     reason = shorten(" ".join(str(error).partition("\n")[0].split()), 100)
     return EncoderError(f"{path} is damaged ({reason}): download it again")
-
-
-def refuse_lfs_pointer(path: Path) -> None:
-    """Check that a file is itself there, and not what git leaves without git-lfs."""
-    with open(path, "rb", opener=regular) as file:
-        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            raise EncoderError(
-                f"{path} is a pointer of git-lfs and not the file itself: run `git lfs pull` in "
-                "that folder, or download it with `hf download`"
-            )
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -33,13 +33,16 @@ CODES = "codes"  # form of decimals that are names of classes
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 NULL_LABELS = {
-    "-",
+    *("-", "--", "?"),
     *("nan", "NaN", "NAN", "-nan", "None", "null", "Null", "NULL", "<null>", "(null)", r"\N"),
     *("NA", "N/A", "n/a", "<NA>", "NaT", "#N/A", "#NA", "#N/A N/A", "1.#QNAN", "-1.#IND"),
     *("#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!"),
 }
 """What programs write for a missing value. "none" is not among them: it is a usual class.
 "-" is SNLI's, where annotators do not agree."""
+
+#: Those among them that no word has for its tag; others, such as NA and -, are tags.
+_NO_TAGS = {"nan", "NaN", "NULL", "<NA>", "#N/A"}
 
 #: Distinct whole numbers from which on a column is no longer taken for classes, unless they number
 #: the classes one by one or each occurs :data:`FEW` times or more on average.
@@ -50,6 +53,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d
 _WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
 #: A number with a decimal comma, or several numbers; and a share in percent.
 _OTHER_NUMBER = re.compile(r"[+-]?\d+(,\d+)+|[+-]?\d+([.,]\d+)?\s*%")
+_VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
 _SEPARATORS = "|;,<#/+& "
 
@@ -99,17 +103,21 @@ def _is_fraction(text: str) -> bool:
 def _check_missing(
     table: Table, column: str, found: Sequence[Sequence[str]], kind: KindName, keep_null: bool
 ) -> None:
-    """Check that no label is missing. ``-`` stands for one (SNLI) unless ``+`` is a label as well,
-    ``-100``, which losses leave out, unless another number is negative. A tag such as NA does not:
-    every word has one.
+    """Check that no label is missing. ``-`` and ``--`` stand for one (SNLI) unless ``+`` or ``++``
+    is a label as well, ``?`` unless ``!`` is; ``-100``, which losses leave out, unless another
+    number is negative, and ``-1`` beside names.
     """
     names = {name for names in found for name in names}
     missing = {""}
     if not keep_null:
         negative = {name for name in names if re.fullmatch("-[0-9]+", name)}
         missing |= negative if negative == {"-100"} else set()
-        if kind != "token_classification":
-            missing |= NULL_LABELS - ({"-"} if "+" in names else set())
+        others = names - {"-1", "-100"}
+        if others and not any(re.match(r"[+-]?\.?[0-9]", name) for name in others):
+            missing |= {"-1", "-100"}
+        signs = {"-", "--"} if names & {"+", "++"} else set()
+        signs |= {"?"} if "!" in names else set()
+        missing |= _NO_TAGS if kind == "token_classification" else NULL_LABELS - signs
     rows = [row for row, names in enumerate(found) if not missing.isdisjoint(names)]
     if rows:
         name = next(name for name in found[rows[0]] if name in missing)
@@ -235,7 +243,9 @@ def looks_of(name: str) -> str:
     """Return what a name has in common with those that look like it."""
     folded = unicodedata.normalize("NFKC", name).casefold()
     visible = (one for one in folded if unicodedata.category(one) != "Cf")
-    return " ".join("".join(visible).split())
+    plain = _VARIATION.sub("", "".join(visible))
+    unquoted = " ".join(plain.split()).strip("\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb ")
+    return re.sub("^0+(?=[0-9]+$)", "", unquoted) or plain
 
 
 def sort_labels(names: Iterable[str]) -> tuple[str, ...]:

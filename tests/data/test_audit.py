@@ -109,6 +109,10 @@ ALIKE = {
     "no-break space": ("very good", "very\u00a0good", False),
     "two spaces": ("very good", "very  good", False),
     "soft hyphen": ("positive", "posi\u00adtive", False),
+    "form of an emoji": ("\u2764", "\u2764\ufe0f", False),
+    "quotation marks": ("positive", "'positive'", False),
+    "curly quotation marks": ("positive", "\u201cpositive\u201d", False),
+    "leading zeros": ("1", "01", False),
     "full width": ("A1", "\uff21\uff11", False),
 }
 

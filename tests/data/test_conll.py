@@ -64,6 +64,15 @@ def test_number_signs_and_digits_that_are_words(tmp_path):
     assert read_table(path).columns["tokens"] == [["New York", "is"]]
 
 
+def test_one_long_sentence_is_said(tmp_path):
+    path = tmp_path / "train.conll"
+    path.write_text("EU B-ORG\n" * 128)
+    assert not read_table(path).notes
+    path.write_text("EU B-ORG\n" * 129)
+    (note,) = read_table(path).notes
+    assert note == "one sentence of 129 words: are the blank lines between missing?"
+
+
 #: Files that are not columns of words, and what is said.
 FAULTS = {
     "a column more": ("EU B-ORG\nnow so O\nis O\n", "train.conll:2: 3 columns, but 2 lines have 2"),

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
 from pyarrow import parquet
 
 from auxlearn.core.config import RunConfig, load_config
@@ -180,7 +181,7 @@ def test_decimals_of_a_database_are_numbers(tmp_path):
     assert table(pyarrow.decimal128(5, 0), "0", "1", "1").label_names == ("0", "1")
 
 
-MARKERS = ["-", r"\N", "#REF!", "#N/A", "(null)", "-nan", "#DIV/0!", "NA", "-100", ""]
+MARKERS = ["-", r"\N", "#REF!", "#N/A", "(null)", "-nan", "#DIV/0!", "NA", "-100", "", "?", "--"]
 
 
 @pytest.mark.parametrize("marker", MARKERS)
@@ -193,8 +194,63 @@ def test_markers_of_missing_labels_are_counted(marker, tmp_path):
         assert marker in load(folder, keep_null_labels=True).label_names
 
 
+@pytest.mark.parametrize("marker", ["-1", "-100"])
+def test_minus_one_beside_names_is_missing(marker, tmp_path):
+    with one_line(DataError, f"the label '{marker}' (a missing value?)"):
+        load(written(tmp_path, ["pos", marker, "neg"], suffix=".csv"))
+    assert "-1" in load(written(tmp_path, ["0", "-1", "1"], suffix=".csv")).label_names
+
+
+@pytest.mark.parametrize("marker", ["nan", "NaN", "NULL", "<NA>", "#N/A", "-1"])
+def test_markers_of_missing_tags_are_said(marker):
+    rows = {"tokens": [["a", "b"], ["c"]], "tags": [["N", marker], ["V"]]}
+    with one_line(DataError, f"the label '{marker}' (a missing value?) in column 'tags'"):
+        load({"train": rows, "dev": rows})
+    assert marker in load({"train": rows, "dev": rows}, keep_null_labels=True).label_names
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:68d4\nsize 440449768\n"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet", ".conll", ".conllu"])
+def test_pointers_of_git_lfs_are_named(suffix, tmp_path):
+    (tmp_path / f"train{suffix}").write_text(POINTER)
+    with one_line(DataError, f"train{suffix} is a pointer of git-lfs", "run `git lfs pull`"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("column", ["set", "subset", "fold"])
+def test_a_column_of_splits_by_another_name_is_said(column, tmp_path):
+    frame = pd.DataFrame({"text": [*"abcd"], "label": [*"xyxy"]})
+    frame[column] = ["train", "train", "valid", "test"]
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    for data in (tmp_path / "all.csv", frame):
+        with one_line(DataError, f"column '{column}' holds test, train, valid", "to 'split'"):
+            load(data)
+    frame[column] = ["train", "bus", "train", "bus"]
+    assert len(load(frame).splits["train"]) + len(load(frame).splits["dev"]) == 4
+
+
+@pytest.mark.parametrize(("suffix", "mark"), [(".csv", ";"), (".csv", "\t"), (".tsv", ",")])
+def test_columns_by_another_separator_are_said(suffix, mark, tmp_path):
+    (tmp_path / f"train{suffix}").write_text(f"text{mark}label\na{mark}x\n")
+    with one_line(DataError, f"cells are divided by {mark!r}, but .csv needs commas"):
+        load(tmp_path)
+
+
+def test_class_numbers_that_losses_leave_out_are_said():
+    features = Features(
+        tokens=Sequence(Value("string")), tags=Sequence(ClassLabel(names=["O", "B-X"]))
+    )
+    rows = {"tokens": [["a", "b"]], "tags": [[0, -100]]}
+    with one_line(DataError, "class -100, which losses leave out: name another one"):
+        load(DatasetDict(train=Dataset.from_dict(rows, features)))
+
+
 def test_signs_and_negative_numbers_are_labels(tmp_path):
     assert load(written(tmp_path, ["-", "+", "-"])).label_names == ("+", "-")
+    assert load(written(tmp_path, ["--", "++", "-"])).label_names == ("++", "-", "--")
+    assert load(written(tmp_path, ["?", "!", "."])).label_names == ("!", ".", "?")
     assert load(written(tmp_path, [-100, -50, 0])).label_names == ("-100", "-50", "0")
     rows = {"tokens": [["a", "b"], ["c"]], "tags": [["NA", "-"], ["B"]]}
     assert load_dataset({"train": rows, "dev": rows}).label_names == ("-", "B", "NA")
