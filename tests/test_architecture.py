@@ -137,7 +137,7 @@ ALONE = {
 BUDGETS = {
     "core": 3575,
     "kinds": 2585,
-    "data": 4960,
+    "data": 4995,
     "encoders": 2110,
     "scoring": 763,
     "objectives": 1035,

@@ -149,6 +149,9 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
     whole = auxlearn.predict(run, [texts[0], texts[2]])
     found = auxlearn.predict(run, pd.DataFrame({"id": list("abcd"), "text": texts}))
     assert found["predicted_label"].isna().tolist() == [False, True, False, True]
+    for missing in (None, float("nan"), pd.NA):
+        labels = auxlearn.predict(run, [missing, *texts])["predicted_label"]
+        assert labels.isna().tolist() == [True, False, True, False, True]
     pd.testing.assert_frame_equal(
         found.dropna()[ADDED].reset_index(drop=True),
         whole[ADDED].reset_index(drop=True),
