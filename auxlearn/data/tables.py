@@ -218,7 +218,7 @@ def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines, empty = [], 0
     for number, cells in numbered:
-        if not any(map(str.strip, cells)):  # as spreadsheets write below a table
+        if len(cells) > 1 and not any(map(str.strip, cells)):  # as spreadsheets write below a table
             empty += 1
             continue
         if len(cells) != len(names):

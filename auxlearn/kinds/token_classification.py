@@ -287,15 +287,17 @@ def _as_bio(tags: Sequence[str], scheme: re.Pattern[str]) -> tuple[str, ...]:
 def _single_words(
     table: Table, column: str, found: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Iterator[str]:
-    """Say it if no example has two words, as if a row were a word or a list were not divided."""
-    if len(found) <= _FEW_EXAMPLES or any(len(tags) != 1 for tags in found):
-        return
-    if joined := next((name for name in names if re.search(r"[^,|][,|]+[^,|]", name)), ""):
-        raise DataError(
-            f"{table.where}: every example has one word and one tag, such as '{shorten(joined)}' "
-            f"in column '{column}': divide words and tags by spaces, or write lists in JSON"
-        )
-    yield "every example has one word: group the words of a sentence, or save as .conll"
+    """Check that no list of tags is read as one; say it if no example has two words."""
+    is_single = len(found) > _FEW_EXAMPLES and all(len(tags) == 1 for tags in found)
+    for name in names:
+        ends = name[-1] in ",|;" and name[:-1] in names
+        if ends or (is_single and re.search("[^,|][,|]+[^,|]", name)):
+            raise DataError(
+                f"{table.where}: the tag '{shorten(name)}' in column '{column}' holds a separator: "
+                "divide words and tags by spaces, or write lists in JSON"
+            )
+    if is_single:
+        yield "every example has one word: group the words of a sentence, or save as .conll"
 
 
 def _looks_like_spans(

@@ -309,8 +309,11 @@ def test_examples_of_one_word_are_said(mark):
     rows["tags"][0] = [","]
     assert load({"train": rows, "dev": rows}).label_names == (",", "B-X", "O")
     rows["tags"] = [[f"O{mark}B-X"], ["O"]] * 6
-    with one_line(DataError, f"every example has one word and one tag, such as 'O{mark}B-X'"):
+    with one_line(DataError, f"the tag 'O{mark}B-X' in column 'tags' holds a separator"):
         load({"train": rows, "dev": rows})
+    rows = {"tokens": [f"a{mark} b", "c"], "tags": [f"O{mark} O", "O"]}
+    with one_line(DataError, f"the tag 'O{mark}' in column 'tags' holds a separator"):
+        load({"train": rows, "dev": rows}, "token_classification")
 
 
 #: Tags of other schemes, and the same spans in BIO.
