@@ -298,7 +298,7 @@ TYPED: dict[str, tuple[str, str | bytes]] = {
         r"standard input has no column 'text': its columns are label",
         '{"label": 1}\n',
     ),
-    "JSON, then none": (r"standard input:2: not a JSON object", '{"text": "a"}\nb\n'),
+    "JSON, then none": (r"standard input:2: bad JSON", '{"text": "a"}\nb\n'),
     "a JSON key twice": (
         r"standard input:2: bad JSON .the key 'text' occurs twice",
         '{"text": "a"}\n{"text": "b", "text": "c"}\n',
@@ -312,7 +312,7 @@ TYPED: dict[str, tuple[str, str | bytes]] = {
         r"input:1: empty text in column 'text_pair'",
         '{"text": "a", "text_pair": ""}\n{"text": "a"}\n',
     ),
-    "deep JSON": (r"standard input:2: not a JSON object", '{"text": "a"}\n' + "[" * 20_000),
+    "deep JSON": (r"standard input:2: bad JSON", '{"text": "a"}\n' + "[" * 20_000),
 }
 
 #: Options that name a column of another kind.

@@ -16,6 +16,7 @@ import auxlearn
 from auxlearn.core.errors import UserError
 from auxlearn.core.progress import Reporter
 from auxlearn.mask_analysis.masks import inspect_masks
+from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call
 from tests.helpers import read_lines
@@ -401,9 +402,9 @@ def twin(run, folder):
     """A copy of a run that is taken for one with another seed."""
     copy = shutil.copytree(run, folder / "copy")
     results = auxlearn.load_run(copy)
-    config = copy / "config.yaml"
-    config.write_text(config.read_text().replace(results.digest, "0" * 12, 1))
-    replace(results, digest="0" * 12).save(copy)
+    config = RunFolder(copy).read_config().model_copy(update={"seed": 99})
+    (copy / "config.yaml").write_text(config.to_yaml())
+    replace(results, digest=config.digest).save(copy)
     return copy
 
 

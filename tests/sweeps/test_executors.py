@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -41,7 +42,8 @@ def test_without_shared_memory_one_line_says_what_is_needed(sweep_file, tmp_path
         raise PermissionError(13, "Permission denied")
 
     refused.SEM_VALUE_MAX = 2**31 - 1
-    monkeypatch.setattr("_multiprocessing.SemLock", refused)
+    locks = importlib.import_module("joblib.externals.loky.backend.synchronize")
+    monkeypatch.setattr(locks, "_SemLock", refused)
     error = call("sweep", sweep_file(seeds=1), "--output", tmp_path / "out")
     assert error.exit_code == 2, error.output
     assert "no process can be started here (Permission denied)" in error.output

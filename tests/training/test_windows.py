@@ -476,7 +476,7 @@ def test_a_run_without_its_model_has_the_same_results(kept, lean, cut):
 
 
 def test_what_needs_the_model_says_so_in_one_line_and_the_rest_works(lean, kept, cut):
-    said = "kept no model (keep_model is off): train it with keep_model and another output"
+    said = "kept no model (keep_model is off): train it with "
     for give in (
         lambda: auxlearn.predict(lean, ["a text"]),
         lambda: auxlearn.evaluate(lean, cut.folder / "data"),
