@@ -1,7 +1,13 @@
-"""Shared fixtures: tiny encoders as folders on disk.
+"""Shared fixtures: tiny encoders as folders on disk, and finished runs of every kind of labels.
+
+Who needs a run that has ended takes one of ``trained``, which all tests share, instead of training:
+
+    def test_something(trained):
+        folder = trained("regression").finished   # read it, or copy it before you change it
 
 Heavy libraries are imported inside the fixtures: pytest-xdist loads this file in its controlling
-process as well, which runs no test and which all workers wait for.
+process as well, which runs no test and which all workers wait for. A fixture that every test has
+imports none: tests of mathematics need torch alone.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import gc
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -29,6 +36,7 @@ import pytest  # noqa: E402
 
 if TYPE_CHECKING:
     from auxlearn.encoders.shared import SharedEncoder
+    from tests.trained import Trained
 
 #: Files that take longest, begun first: one of them begun last would keep a single worker busy.
 LONGEST = (
@@ -63,30 +71,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Set the number of threads of torch, in case it was imported before the variable was set."""
-    import torch
-
-    torch.set_num_threads(1)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_collection() -> None:
-    """Collect garbage less often, and not among the modules of the libraries."""
-    import transformers  # noqa: F401
-
+    """Collect garbage less often, and not among the modules that the tests have imported."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 
+@pytest.fixture(scope="session")
+def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers share; a lock beside a file lets one of them make it."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="session", autouse=True)
-def texts_of_libraries(tmp_path_factory: pytest.TempPathFactory) -> None:
+def texts_of_libraries(of_all_workers: Path) -> None:
     """Read the texts of the built-in data set once for all workers: it takes many seconds."""
     from filelock import FileLock
 
     from auxlearn.data.pydocs import build
 
-    base = tmp_path_factory.getbasetemp()
-    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "pydocs.json"
+    place = of_all_workers / "pydocs.json"
     real, all_of_them = build._read, build._SUBPACKAGES
 
     def read() -> Any:
@@ -161,6 +172,29 @@ def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
         return helpers.write(tmp_path_factory.mktemp(family), model, tokenizer)
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained(of_all_workers: Path) -> Callable[[str], Trained]:
+    """Return the run of a kind of labels that all tests share: read it, or copy what you change.
+
+    Kinds are those of :mod:`tests.trained`. A run is trained when it is first asked for, once for
+    all workers, and not with plug-ins of the tests.
+    """
+    from filelock import FileLock
+
+    from tests.trained import Trained, train_kind
+
+    @cache
+    def run(kind: str) -> Trained:
+        place = of_all_workers / f"trained-{kind}"
+        with FileLock(place.with_suffix(".lock")):
+            if not (place / "complete").is_file():
+                train_kind(kind, place)
+                (place / "complete").touch()
+        return Trained(kind, place)
+
+    return run
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Tiny encoders of every family, made from configurations and from the lines below."""
+"""Tiny encoders of every family, texts and labels, and what tests of several rooms do with runs.
+
+Transformers and tokenizers are imported where an encoder is made: mathematics needs neither.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.progress import Reporter
 from auxlearn.data.batches import Batch, collate
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
-from auxlearn.encoders.shared import SharedEncoder
+
+if TYPE_CHECKING:
+    from auxlearn.encoders.shared import SharedEncoder
 
 LINES = (
     "The parser of Smith et al. is faster than the parser of Jones et al. on long sentences.",
@@ -73,28 +76,33 @@ SIZE: dict[str, Any] = {
 }
 
 
-def wordpiece(cls: Any = transformers.BertTokenizer) -> Any:
+def wordpiece(kind: str = "Bert") -> Any:
     """A tokenizer of the BERT kind: frequent words of the lines, their letters, some endings.
 
     Its vocabulary is put together by hand, because the trainer numbers it anew in every process.
     """
+    import transformers
+
     words = Counter(re.findall(r"[a-z]+|[^a-z\s]", " ".join(LINES).lower()))
     letters = sorted({letter for word in words for letter in word})
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    if cls is transformers.MPNetTokenizer:
+    if kind == "MPNet":
         vocab = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>"]
     vocab += letters + [f"##{letter}" for letter in letters if letter.isalpha()]
     vocab += sorted(word for word, count in words.items() if count > 1 and len(word) > 1)
     vocab += ["##s", "##er", "##ed", "##ing", "##est", "##able", "train", "pars", "tagg", "compar"]
-    return cls(vocab={piece: number for number, piece in enumerate(dict.fromkeys(vocab))})
+    numbered = {piece: number for number, piece in enumerate(dict.fromkeys(vocab))}
+    return getattr(transformers, f"{kind}Tokenizer")(vocab=numbered)
 
 
-def _trained_bpe(special: list[str], size: int) -> Tokenizer:
+def _trained_bpe(special: list[str]) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
+        vocab_size=420,
         special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -103,16 +111,22 @@ def _trained_bpe(special: list[str], size: int) -> Tokenizer:
     return tokenizer
 
 
-def byte_level(cls: Any = transformers.RobertaTokenizer) -> Any:
+def byte_level(kind: str = "Roberta") -> Any:
     """A tokenizer of the RoBERTa kind, trained on the lines."""
-    trained = _trained_bpe(["<s>", "<pad>", "</s>", "<unk>", "<mask>"], 420)
+    import transformers
+
+    trained = _trained_bpe(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     model = json.loads(trained.to_str())["model"]
-    return cls(vocab=model["vocab"], merges=[tuple(merge) for merge in model["merges"]])
+    merges = [tuple(merge) for merge in model["merges"]]
+    return getattr(transformers, f"{kind}Tokenizer")(vocab=model["vocab"], merges=merges)
 
 
 def byte_level_with_bert_tokens() -> Any:
     """A tokenizer of the ModernBERT kind, trained on the lines."""
-    trained = _trained_bpe(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], 420)
+    import transformers
+    from tokenizers import processors
+
+    trained = _trained_bpe(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     trained.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B [SEP]",
@@ -129,16 +143,19 @@ def byte_level_with_bert_tokens() -> Any:
     )
 
 
-def unigram(cls: Any = transformers.DebertaV2Tokenizer) -> Any:
+def unigram(kind: str = "DebertaV2") -> Any:
     """A tokenizer of the DeBERTa kind (SentencePiece): frequent words of the lines, and letters."""
+    import transformers
+
     text = " ".join(LINES)
     words = Counter(re.findall(r"[A-Za-z]+", text))
     pieces = [(f"▁{word}", -5.0) for word in sorted(words) if words[word] > 1 and len(word) > 1]
     pieces += [(letter, -10.0) for letter in sorted({*text, "▁"} - {" "})]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    if cls is transformers.AlbertTokenizer:
+    if kind == "Albert":
         special[:2] = "<pad>", "<unk>"
-    return cls(vocab=[(token, 0.0) for token in special] + pieces)
+    scored = [(token, 0.0) for token in special] + pieces
+    return getattr(transformers, f"{kind}Tokenizer")(vocab=scored)
 
 
 IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
@@ -149,68 +166,51 @@ MODELS: dict[str, tuple[str, Callable[[], Any], dict[str, Any]]] = {
     "roberta": (
         "Roberta",
         byte_level,
-        {**SIZE, "max_position_embeddings": 130, "type_vocab_size": 1, **IDS},
+        SIZE | IDS | {"max_position_embeddings": 130, "type_vocab_size": 1},
     ),
     "distilbert": (
         "DistilBert",
-        lambda: wordpiece(transformers.DistilBertTokenizer),
+        lambda: wordpiece("DistilBert"),
         {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 128},
     ),
-    "electra": (
-        "Electra",
-        lambda: wordpiece(transformers.ElectraTokenizer),
-        {**SIZE, "embedding_size": 16},
-    ),
+    "electra": ("Electra", lambda: wordpiece("Electra"), SIZE | {"embedding_size": 16}),
     "deberta-v2": (
         "DebertaV2",
         unigram,
-        {
-            **SIZE,
-            **{"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0},
-            **{"position_biased_input": False, "pooler_hidden_size": 32},
-        },
+        SIZE
+        | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "type_vocab_size": 0}
+        | {"position_biased_input": False, "pooler_hidden_size": 32},
     ),
     "modernbert": (
         "ModernBert",
         byte_level_with_bert_tokens,
-        {
-            **SIZE,
-            **{"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2},
-            **{"eos_token_id": 3, "local_attention": 8, "initializer_cutoff_factor": 3.0},
-        },
+        SIZE
+        | {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2}
+        | {"eos_token_id": 3, "local_attention": 8, "initializer_cutoff_factor": 3.0},
     ),
     "albert": (
         "Albert",
-        lambda: unigram(transformers.AlbertTokenizer),
-        {
-            **SIZE,
-            **{"embedding_size": 16, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
-            "hidden_dropout_prob": 0.1,
-        },
+        lambda: unigram("Albert"),
+        SIZE
+        | {"embedding_size": 16, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
+        | {"hidden_dropout_prob": 0.1},
     ),
-    "mpnet": (
-        "MPNet",
-        lambda: wordpiece(transformers.MPNetTokenizer),
-        {**SIZE, "max_position_embeddings": 130, **IDS},
-    ),
+    "mpnet": ("MPNet", lambda: wordpiece("MPNet"), SIZE | IDS | {"max_position_embeddings": 130}),
     "eurobert": (
         "EuroBert",
         byte_level_with_bert_tokens,
-        {
-            **{**SIZE, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4},
-            **{"attention_dropout": 0.1, "tie_word_embeddings": False},
-        },
+        SIZE
+        | {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "mask_token_id": 4}
+        | {"attention_dropout": 0.1, "tie_word_embeddings": False},
     ),
-    "nomic_bert": ("NomicBert", wordpiece, {**SIZE, "pad_token_id": 0, "hidden_dropout_prob": 0.1}),
+    "nomic_bert": ("NomicBert", wordpiece, SIZE | {"pad_token_id": 0, "hidden_dropout_prob": 0.1}),
     "bart": (
         "Bart",
-        lambda: byte_level(transformers.BartTokenizer),
-        {
-            **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64},
-            **{"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 64},
-            **{"max_position_embeddings": 128, "decoder_start_token_id": 2, **IDS},
-            "forced_eos_token_id": 2,
-        },
+        lambda: byte_level("Bart"),
+        {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 64}
+        | {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 64}
+        | {"max_position_embeddings": 128, "decoder_start_token_id": 2, "forced_eos_token_id": 2}
+        | IDS,
     ),
 }
 FAMILIES = tuple(MODELS)
@@ -235,6 +235,8 @@ def build(family: str, spread: float = 0.3) -> tuple[Any, Any]:
 
 
 def _build(family: str, spread: float) -> tuple[Any, Any]:
+    import transformers
+
     name, make, settings = MODELS[family]
     tokenizer, bart = make(), family == "bart"
     settings = {**settings, "init_std" if bart else "initializer_range": spread}
@@ -244,7 +246,9 @@ def _build(family: str, spread: float) -> tuple[Any, Any]:
 
 
 def write(folder: Path, model: Any, tokenizer: Any) -> Path:
-    transformers.utils.logging.disable_progress_bar()
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -299,12 +303,12 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def assert_close(found: Any, expected: Any, **tolerance: float) -> None:
+def assert_close(actual: Any, expected: Any, **tolerance: float) -> None:
     """Compare gradients of the same parameters, some of which have none."""
-    for one, other in zip(found, expected, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            torch.testing.assert_close(one, other, **tolerance)
+    for gradient, wanted in zip(actual, expected, strict=True):
+        assert (gradient is None) == (wanted is None)
+        if gradient is not None:
+            torch.testing.assert_close(gradient, wanted, **tolerance)
 
 
 def slopes(function: Callable[[Tensor], Any], at: Tensor, size: float = 1e-3) -> Tensor:
