@@ -70,9 +70,8 @@ def get(name: str, source: str, output: str) -> None:
 def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> None:
     """Count the labels of DATASET, measure its texts and report what would bias results on it.
 
-    Reported are empty and repeated texts, texts with contradictory labels, and texts of dev and
-    test that occur in train. DATASET is a folder, the name of a data-set card, or a Hugging Face
-    hub id.
+    Reported are repeated texts, texts with contradictory labels, and texts of dev and test that
+    occur in train. DATASET is a folder, the name of a data-set card, or a Hugging Face hub id.
 
     Examples:
         # Audit a folder of train, dev and test files
@@ -166,11 +165,11 @@ def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str
 
 
 def _texts(report: Audit) -> tuple[list[str], list[list[str]]]:
-    """Return the number of empty, repeated and leaked texts by split, as table cells."""
-    heads = ["split", "empty", "repeated", "in train", "in train, letters and digits only"]
+    """Return the number of repeated and leaked texts by split, as table cells."""
+    heads = ["split", "repeated", "in train", "in train, letters and digits only"]
     rows = []
     for name, split in report.splits.items():
         leaked = (split.in_train_exact, split.in_train_normalised)
         shown = ["-", "-"] if name == "train" else [str(count) for count in leaked]
-        rows.append([name, str(split.empty_texts), str(split.duplicates), *shown])
+        rows.append([name, str(split.duplicates), *shown])
     return heads, rows

@@ -28,7 +28,6 @@ class SplitAudit:
     #: Examples per label, in the order of the label names; empty if it is unlabelled.
     labels: dict[str, int]
     missing_labels: tuple[str, ...]  # label names without an example
-    empty_texts: int  # only a split that a program made can have any: the readers refuse them
     duplicates: int  # examples whose text also occurs earlier in the split, to the letter
     duplicates_normalised: int
     in_train_exact: int = 0  # examples whose text is in train to the letter; 0 for train itself
@@ -58,8 +57,6 @@ class Audit:
                 counts = counts if self.kind == "classification" else ""
                 missing = some_of(split.missing_labels)
                 yield f"{name} has no example with the label {missing}{counts}"
-            if split.empty_texts:
-                yield f"{name} has {_examples(split.empty_texts)} with an empty text"
             if split.duplicates_normalised:
                 count = _examples(split.duplicates)
                 more = f" ({split.duplicates_normalised} if only letters and digits count)"
@@ -101,7 +98,6 @@ def audit(dataset: TextDataset) -> Audit:
             examples=len(split),
             labels=labels,
             missing_labels=tuple(label for label, number in labels.items() if number == 0),
-            empty_texts=sum(any(not text for text in key) for key in keys),
             duplicates=len(exact) - len(set(exact)),
             duplicates_normalised=len(keys) - len(set(keys)),
             in_train_exact=0 if name == "train" else sum(key in train_exact for key in exact),
@@ -186,10 +182,9 @@ def word_lengths(split: Split) -> Lengths:
 
 
 def token_lengths(tokenizer: Any, split: Split, max_length: int) -> Lengths:
-    unknown: list[int] = []
-    counts = token_counts(tokenizer, split, unknown)
+    counts, unknown = token_counts(tokenizer, split).T
     added = tokenizer.num_special_tokens_to_add(pair=split.text_pairs is not None)
-    note = describe_unknown(split.name, np.array(unknown), np.array(counts) - added)
+    note = describe_unknown(split.name, unknown, counts - added)
     return replace(_summary("tokens", counts, max_length), unknown=note)
 
 
@@ -215,17 +210,15 @@ def unknown_in(name: str, texts: TokenizedTexts, unknown_id: int | None) -> str 
     return describe_unknown(name, *counts)
 
 
-def token_counts(tokenizer: Any, split: Split, unknown: list[int] | None = None) -> list[int]:
-    """Return the number of tokens of each text; those that are unknown are added to a list."""
-    counts: list[int] = []
+def token_counts(tokenizer: Any, split: Split) -> np.ndarray:
+    """Return the numbers of tokens, and of unknown ones, of each text, ``(texts, 2)``."""
+    counts: list[tuple[int, int]] = []
     for start in range(0, len(split), _CHUNK):
         end = start + _CHUNK
         pairs = None if split.text_pairs is None else list(split.text_pairs[start:end])
         encoded = tokenizer(list(split.texts[start:end]), pairs, truncation=False, verbose=False)
-        counts += map(len, encoded["input_ids"])
-        if unknown is not None:
-            unknown += (ids.count(tokenizer.unk_token_id) for ids in encoded["input_ids"])
-    return counts
+        counts += ((len(ids), ids.count(tokenizer.unk_token_id)) for ids in encoded["input_ids"])
+    return np.array(counts).reshape(-1, 2)
 
 
 def whole_lengths(
@@ -244,8 +237,11 @@ def whole_lengths(
         key = content_key(
             "whole lengths", tokenizer_settings(tokenizer), longest.texts, longest.text_pairs
         )
-        found = cache.get(key, lambda: {"lengths": torch.tensor(token_counts(tokenizer, longest))})
-        lengths[rows] = found["lengths"].numpy()
+
+        def compute() -> dict[str, torch.Tensor]:
+            return {"lengths": torch.tensor(token_counts(tokenizer, longest)[:, 0].tolist())}
+
+        lengths[rows] = cache.get(key, compute)["lengths"].numpy()
     return lengths
 
 
@@ -270,7 +266,7 @@ def describe_lengths(whole: np.ndarray, tokenization: Tokenization, where: str =
     )
 
 
-def _summary(unit: str, counts: Sequence[int], maximum: int | None = None) -> Lengths:
+def _summary(unit: str, counts: Sequence[int] | np.ndarray, maximum: int | None = None) -> Lengths:
     lengths = np.asarray(counts if len(counts) else [0])
     return Lengths(
         unit=unit,

@@ -40,7 +40,6 @@ LACKED = "has labels that train lacks"
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
 
-
 _BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)  # as PAWS-QQP is, made with Python 3
 
 
@@ -97,7 +96,7 @@ def parse_examples(
     for role, is_needed in needed.items():
         name = getattr(columns, role)
         if is_needed and name not in table.columns:
-            raise DataError(_no_column(table, name, role))
+            raise no_column(table, name, role.replace("_", "-"))
     table = _without_incomplete_rows(table, columns, kind)
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
@@ -333,7 +332,7 @@ def text_values(table: Table, column: str) -> list[str]:
         )
     for row, value in enumerate(values):
         if isinstance(value, str) and not is_encodable(value):
-            raise DataError(f"{table.place(row)}: {HALF_A_PAIR}")
+            raise DataError(f"{table.place(row)}: column '{shorten(column)}': {HALF_A_PAIR}")
         if is_empty(value):
             more = and_more(sum(map(is_empty, values[row + 1 :])))
             raise DataError(
@@ -359,22 +358,23 @@ def is_empty(value: Any) -> bool:
     return is_missing or (is_blank(value) if isinstance(value, str) else value == [])
 
 
-def _no_column(table: Table, name: str, role: str) -> str:
-    option = f"--{role.replace('_', '-')}-column"
+def no_column(table: Table, name: str, role: str) -> DataError:
+    """Return the error of a table without the column of a role, such as text-pair."""
     hint = suggestion(shorten(name), map(shorten, table.columns))
     near = f"; {hint}" if hint else ""
     if len(table.columns) == 1 and (mark := re.search(r"[;,|\t]", next(iter(table.columns)))):
         near = f"; cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs"
-    return (
-        f"{table.where} has no {role.replace('_', ' ')} column '{shorten(name)}': its columns are "
-        f"{some_of(table.columns)}{near} (another column is named with {option})"
+    return DataError(
+        f"{table.where} has no {role.replace('-', ' ')} column '{shorten(name)}': its columns are "
+        f"{some_of(table.columns)}{near} (another column is named with --{role}-column)"
     )
 
 
 def _as_text(value: Any, table: Table, row: int) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else as_json(value, table.place(row))
+    if value is None:
+        return ""
+    text = as_json(value, table.place(row))
+    return value if isinstance(value, str) else text
 
 
 def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = False) -> Split:
@@ -385,32 +385,21 @@ def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = Fal
         raise DataError(f"corpus file {path} does not exist")
     found = read_table_or_lines(path)
     if isinstance(found, Table):
-        wanted = list(dict.fromkeys((text_column or "text", *(() if exact else ("text",)))))
-        column = next((name for name in wanted if name in found.columns), None)
-        if column is None:
-            raise DataError(
-                f"corpus file {path} has no column {' or '.join(map(repr, wanted))} (it has "
-                f"{some_of(found.columns)}): name the column with --text-column"
-            )
-        for row, value in enumerate(values := found.columns[column]):
-            if not isinstance(value, str | None) or not is_encodable(value):
-                what = HALF_A_PAIR if isinstance(value, str) else f"{describe(value)} is no text"
-                raise DataError(f"{found.place(row)}: {what} (column '{shorten(column)}')")
-        lines = [value for value in values if value is not None]
+        column = text_column or "text"
+        if column not in found.columns and not exact:
+            column = "text"
+        if column not in found.columns:
+            raise no_column(found, text_column or "text", "text")
     elif exact and text_column is not None:
         raise DataError(
             f"corpus file {path} has a text per line and no column '{shorten(text_column)}': leave "
             "--text-column out"
         )
     else:
-        lines = found
-    texts = tuple(line for line in lines if not is_blank(line))
-    if not texts:
+        column = "text"
+        found = Table(str(path), {column: found}, list(range(1, len(found) + 1)))
+    rows = [row for row, value in enumerate(found.columns[column]) if not is_empty(value)]
+    if not rows:
         raise DataError(f"corpus file {path} contains no text")
-    longest = max(map(len, texts))
-    if longest > LONGEST_TEXT:
-        raise DataError(
-            f"corpus file {path} has a text of {longest:,} characters, of which at most "
-            f"{LONGEST_TEXT:,} are read: divide it into lines"
-        )
-    return Split(name=path.stem, texts=texts, labels=None, label_names=())
+    texts = text_values(found.select(rows), column)
+    return Split(name=path.stem, texts=tuple(texts), labels=None, label_names=())

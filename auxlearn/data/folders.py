@@ -22,13 +22,7 @@ from auxlearn.data.dataset import (
     split_names,
 )
 from auxlearn.data.examples import RawExamples, assemble, parse_examples, parse_splits, to_split
-from auxlearn.data.tables import (
-    READ_FORMATS,
-    check_format,
-    decoded,
-    read_table,
-    read_tables,
-)
+from auxlearn.data.tables import READ_FORMATS, check_format, decoded, read_table, read_tables
 
 #: File of the names of the classes in order, where the copy of a data set in memory has any.
 LABEL_NAMES = "auxlearn_label_names.json"
@@ -46,8 +40,6 @@ def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = Non
 
         return load_repository(folder, config, columns)
     files = data_files(folder)
-    for path in () if files else _entries(folder):
-        check_format(path)
     if "train" not in files:
         raise DataError(
             f"{folder} has no train file (train.jsonl, .csv, .tsv or .parquet): "

@@ -114,11 +114,6 @@ def load_dataset(
             raise DataError(f"there is no folder '{shorten(spec)}', and {error}") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
         return with_dev(replace(dataset, name=name), seed, fold=fold)
-    if "://" in spec:
-        raise DataError(
-            f"'{shorten(spec, 200)}' is an address: give the id of a data set of the hub, which is "
-            "OWNER/NAME, or download the files into a folder and give its path"
-        )
     if "/" in spec:
         raise DataError(f"there is no folder '{shorten(spec, 200)}': check the path")
     known = [*BUILT_IN, *card_names()]
@@ -149,15 +144,11 @@ def load_evaluated(
 
 def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None) -> TextDataset:
     if card.hub is None:
-        recipe = card.folder_recipe or ""
-        if card.get is not None:
-            recipe = (
-                f"download {card.get.source}, then `auxlearn data get {card.name} --from PATH "
-                f"--output data/{card.name}`"
-            )
+        source = " ".join(card.get.source.split()) if card.get else ""
         raise DataError(
-            f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it "
-            f"and give its path: {' '.join(recipe.split())}"
+            f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it and "
+            f"give its path: download {source}, then `auxlearn data get {card.name} --from PATH "
+            f"--output data/{card.name}`"
         )
     from auxlearn.data.hub import load_hub
 
@@ -236,8 +227,7 @@ class DatasetCard(Settings):
     title: str
     description: str
     hub: HubSource | None = None  # ``None`` if the hub has no trustworthy copy
-    folder_recipe: str | None = None  # instructions for making a data folder of it
-    get: Recipe | None = None  # the same for a program
+    get: Recipe | None = None  # how a folder is made of it otherwise
     #: Names of the classes 0, 1, ... in order.
     label_names: Annotated[list[str], Field(min_length=2)]
     metric: Literal["accuracy", "macro_f1"]
@@ -254,8 +244,8 @@ class DatasetCard(Settings):
 
     @model_validator(mode="after")
     def _has_a_source(self) -> DatasetCard:
-        if self.hub is None and self.folder_recipe is None and self.get is None:
-            raise ValueError("a card needs 'hub', 'get' or 'folder_recipe': where the data is")
+        if self.hub is None and self.get is None:
+            raise ValueError("a card needs 'hub' or 'get': where the data is")
         if len(set(self.label_names)) < len(self.label_names):
             raise ValueError("label_names names one label twice")
         splits = self.hub.splits if self.hub else {}

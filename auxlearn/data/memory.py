@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from auxlearn.core.errors import (
     did_you_mean,
     shorten,
     some_of,
-    suggestion,
     text_of,
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
@@ -32,7 +31,6 @@ from auxlearn.data.dataset import (
 )
 from auxlearn.data.examples import assemble, parse_examples, parse_splits, to_split
 from auxlearn.data.folders import LABEL_NAMES, in_reading_order
-from auxlearn.data.tables import HALF_A_PAIR, is_encodable
 
 SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the table has it
 
@@ -54,21 +52,19 @@ def read_memory(
         raise DataError(f"the name of the data set: {problem}")
     tables = _splits(data, columns, split_column)
     if "train" not in tables:
-        hint = suggestion("train", tables)
-        near = f"; {hint}" if hint else ""
-        raise DataError(f"{_place(data)}: there is no train split, only {some_of(tables)}{near}")
+        raise DataError(f"{_place(data)}: there is no train split, only {some_of(tables)}")
     raw, notes = parse_splits(
         ((split, tables[split]) for split in in_reading_order(tables)), columns
     )
     splits, more = assemble(raw, columns)
-    notes = [*notes, *_misspelt(splits), *more]
-    found = {split: one.found_labels for split, one in raw.items()} if columns.renamed else {}
     dataset = TextDataset(
         name=name or "",
         splits=splits,
-        notes=tuple(notes),
+        notes=(*notes, *more),
         class_names=raw["train"].class_names,
-        found_labels=found,
+        found_labels={
+            split: examples.found_labels for split, examples in raw.items() if columns.renamed
+        },
     )
     return dataset if name else replace(dataset, name=f"data-{dataset.fingerprint[:8]}")
 
@@ -213,14 +209,6 @@ def _check_undivided(table: Table, columns: Columns) -> None:
             )
 
 
-def _misspelt(splits: Mapping[str, Split]) -> Iterator[str]:
-    """Yield a note for each split whose name resembles that of a missing dev or test split."""
-    for wanted in CORE_SPLITS:
-        others = [name for name in splits if name not in CORE_SPLITS]
-        if wanted not in splits and (hint := suggestion(wanted, others)):
-            yield f"there is no split '{wanted}': {hint} It is a further evaluation set"
-
-
 def _table(data: Any, where: str, columns: Columns) -> Table:
     """Return a table with plain Python values."""
     places, class_names = None, None
@@ -251,21 +239,8 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     if len(set(lengths.values())) > 1:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
-    table = Table(
-        where, dict(zip(names, values, strict=True)), places=places, class_names=class_names
-    )
-    for name, column in table.columns.items():
-        _check_encodable(table, name, column)
-    return table
-
-
-def _check_encodable(table: Table, name: str, column: Sequence[Any]) -> None:
-    texts = [value if isinstance(value, str) else "" for value in (name, *column)]
-    if is_encodable(texts):
-        return
-    wrong = next(row for row, text in enumerate(texts) if not is_encodable(text))
-    place = table.place(wrong - 1) if wrong else table.where
-    raise DataError(f"{place}: column '{shorten(name)}': {HALF_A_PAIR}")
+    columns_by_name = dict(zip(names, values, strict=True))
+    return Table(where, columns_by_name, places=places, class_names=class_names)
 
 
 def is_table(data: Any) -> bool:

@@ -57,7 +57,7 @@ def map_labels(
     mapping = mapping or {}
     count = unknown_labels == "count"
     if foreign := [name for name in mapping if name not in model]:
-        raise _no_match(where, found, model, foreign, ())
+        raise _no_match(where, found, model, _foreign(foreign))
     if all(name.casefold() == target.casefold() for name, target in mapping.items()):
         positions = {name.casefold(): number for number, name in enumerate(model)}
         unknown = [name for name in found if name.casefold() not in positions]
@@ -72,7 +72,8 @@ def map_labels(
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
         counts = "; 'unknown_labels: count' counts unknown labels as wrong"
-        raise _no_match(where, found, model, (), unmatched or unreached, counts)
+        fault = f"no counterpart for {some_of(unmatched or unreached)}"
+        raise _no_match(where, found, model, fault, counts)
     if len(set(targets)) == 1:
         raise DataError(
             f"'{where}': every class of the model maps to the label '{shorten(str(targets[0]))}', "
@@ -88,19 +89,13 @@ def map_labels(
     )
 
 
+def _foreign(labels: Sequence[str]) -> str:
+    return f"the map names {some_of(labels)}, which the model does not know"
+
+
 def _no_match(
-    where: str,
-    found: Sequence[str],
-    model: Sequence[str],
-    foreign: Sequence[str],
-    unmatched: Sequence[str],
-    advice: str = "",
+    where: str, found: Sequence[str], model: Sequence[str], fault: str, advice: str = ""
 ) -> DataError:
-    fault = (
-        f"the map names {some_of(foreign)}, which the model does not know"
-        if foreign
-        else f"no counterpart for {some_of(unmatched)}"
-    )
     return DataError(
         f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} "
         "(give 'labels', in a configuration under 'ood', or --labels of `auxlearn evaluate`: "
@@ -129,8 +124,11 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
         index[label] = number
     foreign = [name for name in mapping if name not in model]
     unknown = [name for name in split.label_names if name.casefold() not in index]
-    if foreign or unknown:
-        raise _no_match(source.name, split.label_names, model, foreign, unknown)
+    if foreign:
+        raise _no_match(source.name, split.label_names, model, _foreign(foreign))
+    if unknown:
+        fault = f"no counterpart for {some_of(unknown)}"
+        raise _no_match(source.name, split.label_names, model, fault)
     index = {name: index[name.casefold()] for name in split.label_names}
     written = [split.kind.written(label, split.label_names) for label in split.labels or ()]
     labels = tuple(split.kind.encode(label, index) for label in written)

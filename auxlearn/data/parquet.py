@@ -11,6 +11,10 @@ from auxlearn.core.errors import DataError, first_line, shorten
 from auxlearn.core.files import read_file
 from auxlearn.core.table import LARGEST_FILE, Table, check_columns
 
+#: A name that is not UTF-8 is a ValueError, a damaged size a MemoryError, a time after the year 9999
+#: an OverflowError.
+_FAULTS = (OSError, ValueError, LookupError, MemoryError, OverflowError)
+
 
 def read_parquet(path: Path) -> Table:
     import pyarrow
@@ -21,41 +25,15 @@ def read_parquet(path: Path) -> Table:
         # ParquetFile reads this one file; read_table would take folder names for columns.
         with parquet.ParquetFile(content) as file:
             check_columns(path, file.schema_arrow.names)
-            return _table(path, _read_bounded(path, file))
-    except (pyarrow.ArrowException, OSError, ValueError, LookupError, MemoryError) as error:
-        # A name that is not UTF-8 is a UnicodeDecodeError, a damaged size a MemoryError.
+            return _table(path, file.read())
+    except (pyarrow.ArrowException, *_FAULTS) as error:
         reason = shorten(first_line(error), 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
 
 
-def _read_bounded(path: Path, file: Any) -> Any:
-    """Read a file piece by piece: one of a few bytes can stand for any number of equal values."""
-    import pyarrow
-
-    schema = file.schema_arrow
-    pieces: list[Any] = []
-    size = 8 * file.metadata.num_rows * file.metadata.num_columns  # of lists of Python
-    batches = file.iter_batches(batch_size=1000)
-    while size <= LARGEST_FILE:
-        piece = next(batches, None)
-        if piece is None:
-            table = pyarrow.Table.from_batches(pieces) if pieces else schema.empty_table()
-            return table.replace_schema_metadata(schema.metadata)
-        columns = [
-            column.dictionary_decode() if pyarrow.types.is_dictionary(column.type) else column
-            for column in piece.columns
-        ]
-        pieces.append(pyarrow.RecordBatch.from_arrays(columns, names=schema.names))
-        size += pieces[-1].nbytes
-    raise DataError(
-        f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: divide it or leave "
-        "columns out"
-    )
-
-
 def _table(path: Path, table: Any) -> Table:
     features = _features(table.schema.metadata or {})
-    columns = {name: _values(path, name, table[name]) for name in table.column_names}
+    columns = {name: table[name].to_pylist() for name in table.column_names}
     class_names = class_names_of(features or {})
     for name, names in class_names.items():
         if name in columns:
@@ -115,22 +93,3 @@ def by_name(values: Sequence[Any], names: Sequence[str], where: str) -> list[Any
         return names[value]
 
     return [name(value) for value in values]
-
-
-def _values(path: Path, name: str, column: Any) -> list[Any]:
-    """Return the values of a column. Times that Python has no values for, such as those after the
-    year 9999, are read as whole numbers, so that they do not spoil the other columns.
-    """
-    import pyarrow
-
-    try:
-        return list(column.to_pylist())
-    except (pyarrow.ArrowException, ValueError, OverflowError):
-        pass
-    try:
-        return list(column.cast(pyarrow.int64()).to_pylist())
-    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
-        raise DataError(
-            f"{path}: column '{shorten(name)}' cannot be read "
-            f"({shorten(' '.join(str(error).split()), 100)}): remove it or save it as text"
-        ) from None

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from auxlearn.core.errors import ConfigError, DataError, some_of
+from auxlearn.core.errors import DataError, some_of
 from auxlearn.core.rng import derive_seed
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import LACKED
@@ -105,7 +105,7 @@ def assign_folds(
     for label, key in zip(labels, keys, strict=True):
         labels_of[key][label] += 1
     if len(labels_of) < folds:
-        raise ConfigError(
+        raise DataError(
             f"{len(labels_of)} distinct training texts cannot be divided into {folds} folds: "
             "choose fewer folds"
         )
@@ -132,13 +132,9 @@ def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
     """
     number, count = map(int, fold.split("/"))
     train = dataset.splits["train"]
-    if train.labels is None:
-        raise DataError(f"data set '{dataset.name}' cannot be divided into folds without labels")
-    try:
-        strata = train.kind.strata(train.labels)
-        fold_of = assign_folds(strata, text_keys(train), count, seed=0)
-    except ConfigError as error:
-        raise DataError(f"data set '{dataset.name}': {error}") from None
+    assert train.labels is not None
+    strata = train.kind.strata(train.labels)
+    fold_of = assign_folds(strata, text_keys(train), count, seed=0)
     held = [index for index, one in enumerate(fold_of) if one == number - 1]
     rest = [index for index, one in enumerate(fold_of) if one != number - 1]
     splits = {name: split for name, split in dataset.splits.items() if name != "test"}

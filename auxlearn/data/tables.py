@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def _of_lines(lines: Sequence[str], where: str) -> Table:
         if not isinstance(row, dict):
             raise DataError(
                 f"{where}:{number}: a JSON object is needed, such as "
-                f'{{"text": "...", "label": "..."}}, but this is {_kind(row)}'
+                f'{{"text": "...", "label": "..."}}, but this is {describe(row)}'
             )
         if "\\ud" in line.lower() and not is_encodable(row):
             raise DataError(f"{where}:{number}: {HALF_A_PAIR}")
@@ -164,28 +164,24 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_csv(path: Path) -> Table:
+    # newline="" leaves line breaks inside quoted cells as they are in the file.
+    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    rows, start = [], 1
     # By default the module refuses cells of more than 131,072 characters, for all its users.
     usual = csv.field_size_limit(LARGEST_FILE)
     try:
-        return _with_header(path, _csv_rows(path))
-    finally:
-        csv.field_size_limit(usual)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    # newline="" leaves line breaks inside quoted cells as they are in the file.
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
-    start = 1
-    try:
         for cells in reader:
             if cells:
-                yield start, cells
+                rows.append((start, cells))
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{path}:{start}: bad CSV ({error}) in the row that starts here: "
             "quote the cell properly or use .jsonl"
         ) from error
+    finally:
+        csv.field_size_limit(usual)
+    return _with_header(path, rows)
 
 
 def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
@@ -210,14 +206,13 @@ def _is_quoted(cell: str) -> bool:
     return len(cell) >= 2 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
 
 
-def _with_header(path: Path, rows: Iterable[tuple[int, list[str]]]) -> Table:
-    numbered = iter(rows)
-    _, header = next(numbered, (0, []))
+def _with_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Table:
+    header = rows[0][1] if rows else []
     names = [name.strip() for name in header]
     check_columns(path, names)
     columns: dict[str, list[Any]] = {name: [] for name in names}
     lines, empty = [], 0
-    for number, cells in numbered:
+    for number, cells in rows[1:]:
         if len(cells) > 1 and not any(map(str.strip, cells)):  # as spreadsheets write below a table
             empty += 1
             continue
@@ -252,24 +247,24 @@ def decoded(content: bytes, where: str) -> str:
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
 
 
-#: Endings of files that hold no lines of text.
+#: What is wrong with files that hold no lines of text, by their suffix.
 _NO_LINES = {
-    "a table in JSON has one object on each line and the suffix .jsonl: save it so": (".json",),
-    "a spreadsheet cannot be read: save it as .csv": (".xlsx", ".xls", ".xlsm", ".ods"),
-    "a packed file cannot be read: unpack it": (
-        *(".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".tgz"),
+    ".json": "a table in JSON has one object on each line and the suffix .jsonl: save it so",
+    ".arrow": "an Arrow file cannot be read: save it as .parquet",
+    **dict.fromkeys(
+        (".xlsx", ".xls", ".xlsm", ".ods"), "a spreadsheet cannot be read: save it as .csv"
     ),
-    "an Arrow file cannot be read: save it as .parquet, or give the folder of save_to_disk": (
-        ".arrow",
+    **dict.fromkeys(
+        (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".tar", ".tgz"),
+        "a packed file cannot be read: unpack it",
     ),
 }
 
 
 def check_format(path: Path) -> None:
     """Refuse a file whose name says that it holds no table and no lines."""
-    for fault, endings in _NO_LINES.items():
-        if path.suffix.lower() in endings:
-            raise DataError(f"{path}: {fault}")
+    if fault := _NO_LINES.get(path.suffix.lower()):
+        raise DataError(f"{path}: {fault}")
 
 
 def read_table_or_lines(path: Path) -> Table | list[str]:
@@ -300,14 +295,6 @@ def is_encodable(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _kind(value: object) -> str:
-    """Return the type of a JSON value in words."""
-    if isinstance(value, bool):
-        return "true or false"
-    kinds = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
-    return kinds.get(type(value), "a number")
 
 
 #: Formats that tables are read from and written to.

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache, content_key
-from auxlearn.core.errors import ConfigError, DataError, describe
+from auxlearn.core.errors import ConfigError, DataError, and_more, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
@@ -434,10 +434,9 @@ def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None
     empty = (counts == 0).nonzero().flatten()
     if len(empty):
         first = int(empty[0])
-        more = f" (and {len(empty) - 1} more)" if len(empty) > 1 else ""
         raise DataError(
-            f"example {first + 1} of {split.name}{more} has no token for this encoder: "
-            f"{describe(split.texts[first])}; remove it"
+            f"example {first + 1} of {split.name}{and_more(len(empty) - 1)} has no token for this "
+            f"encoder: {describe(split.texts[first])}; remove it"
         )
 
 

@@ -17,7 +17,7 @@ from auxlearn.core.files import expand, user_path
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import check_distinct, is_empty, text_values
+from auxlearn.data.examples import check_distinct, is_empty, no_column, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_table_or_lines, write_table
 from auxlearn.kinds.base import Arrays, Kind
@@ -264,12 +264,7 @@ def _texts(
         ("text-pair", columns.text_pair, given),
     ):
         if needed and name not in table.columns:
-            hint = did_you_mean(shorten(name), map(shorten, table.columns))
-            hint = f"; {hint}" if hint.startswith("did you mean") else ""
-            raise DataError(
-                f"{table.where} has no column '{shorten(name)}': its columns are "
-                f"{some_of(table.columns)}{hint} (another column is named with --{role}-column)"
-            )
+            raise no_column(table, name, role)
     if trained_on_pairs and not has_pairs:
         raise DataError(
             f"the run was trained on pairs of texts, but these are single texts ({table.where}): "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
@@ -78,7 +77,7 @@ def score(
     show = reporter or default_reporter(verbose)
     for line in loaded.notes:
         show.message(line)
-    whole = np.array(token_counts(loaded.tokenizer, split))
+    whole = token_counts(loaded.tokenizer, split)[:, 0]
     if whole.max() > max_length:
         tokenization = Tokenization(loaded.tokenizer, max_length)
         show.message(describe_lengths(whole, tokenization, "those to score"))

@@ -61,16 +61,12 @@ class Dependency(WordKind):
                     f"{place}: column '{shorten(column)}' needs the head of each word, not "
                     f"{describe(value)}"
                 )
-            if not all(isinstance(one, list | tuple) for one in items):
-                if relations is None:
-                    raise DataError(
-                        f"{place}: no DEPREL: a column '{_DEPREL}' names the relation of each word"
-                    )
-                named = list_of(relations[row], place)
+            if not all(isinstance(item, list | tuple) for item in items):
+                named = None if relations is None else list_of(relations[row], place)
                 if not isinstance(named, list | tuple) or len(named) != len(items):
                     raise DataError(
-                        f"{place}: column '{_DEPREL}' needs {len(items)} relations, one for each "
-                        f"word, not {describe(relations[row])}"
+                        f"{place}: a column '{_DEPREL}' with {len(items)} relations is needed, one "
+                        "for each word"
                     )
                 items = list(zip(items, named, strict=True))
             found.append(_tree(items, place))
@@ -272,15 +268,11 @@ def _tree(items: Sequence[Any], place: str) -> tuple[Arc, ...]:
         if not isinstance(item, list | tuple) or len(item) != 2:
             raise DataError(f"{place}: word {word} needs [head, relation], not {describe(item)}")
         head, relation = item
-        if not str(head).isdecimal() or isinstance(head, bool):
+        number = int(head) if str(head).isdecimal() else word
+        if number == word or number > len(items):
             raise DataError(
-                f"{place}: word {word} has the HEAD {describe(head)}: it is the number of a word, "
-                "or 0 for the root"
-            )
-        if (number := int(head)) > len(items) or number == word:
-            raise DataError(
-                f"{place}: word {word} has the HEAD {number}, but the other words are 1 to "
-                f"{len(items)}, and the root is 0"
+                f"{place}: word {word} has the HEAD {describe(head)}: it is the number of another "
+                f"word, up to {len(items)}, or 0 for the root"
             )
         name = checked_label(relation, f"{place}: ", _DEPREL, "dependency")
         if name in ("", "_"):

@@ -133,10 +133,13 @@ def checked_label(
     value: Any, place: str, column: str, kind: KindName, guessed: bool = False, codes: bool = False
 ) -> str:
     """Return the name of a label, "" if it is missing; errors as for :func:`read_names`."""
-    several = "several are one list in JSON, or joined by |, with --kind multi_label"
-    if isinstance(value, list | tuple | dict):
+    is_list = isinstance(value, list | tuple | dict)
+    if isinstance(value, str) and kind != "token_classification":
+        is_list = bool(_LIST.fullmatch(value.strip())) and value.strip() != "(null)"
+    if is_list:
         raise DataError(
-            f"{place}column '{column}' holds {describe(value)}: an example has one label; {several}"
+            f"{place}column '{column}' holds {describe(value)}: an example has one label; several "
+            "are one list in JSON, or joined by |, with --kind multi_label"
         )
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -151,18 +154,13 @@ def checked_label(
         ) from None
     if is_blank(name) and printable(name) == name:
         return ""
-    if isinstance(value, str):
-        if guessed and (_is_fraction(name) or _OTHER_NUMBER.fullmatch(name)):
-            raise DataError(
-                f"{place}the label {shorten(name)} in column '{column}' looks like a number (4.5, "
-                "with --kind regression), like several labels (joined by |, with --kind "
-                "multi_label), or like the code of a class (with --kind classification)"
-            )
-        if kind != "token_classification" and name != "(null)" and _LIST.fullmatch(name):
-            raise DataError(
-                f"{place}the label {describe(name)} in column '{column}' looks like a list: an "
-                f"example has one label; {several}"
-            )
+    is_text = isinstance(value, str)
+    if guessed and is_text and (_is_fraction(name) or _OTHER_NUMBER.fullmatch(name)):
+        raise DataError(
+            f"{place}the label {shorten(name)} in column '{column}' looks like a number (4.5, "
+            "with --kind regression), like several labels (joined by |, with --kind "
+            "multi_label), or like the code of a class (with --kind classification)"
+        )
     if len(name) > LONGEST_LABEL:
         raise DataError(
             f"{place}a label of {len(name):,} characters in column '{column}' ({shorten(name)}): "
@@ -294,15 +292,3 @@ def listed(cell: str) -> list[Any] | None:
         if isinstance(found, list | tuple | set) and ... not in found:
             return sorted(found, key=str) if isinstance(found, set) else list(found)
     return None
-
-
-def as_list(cell: str) -> list[Any]:
-    """Return the labels in a cell of text: a list, see :func:`listed`, or labels joined by ``|``.
-
-    >>> as_list('["a", "b"]'), as_list("a|b"), as_list("")
-    (['a', 'b'], ['a', 'b'], [])
-    """
-    found = listed(cell)
-    if found is not None:
-        return found
-    return [part.strip() for part in cell.split("|")] if cell.strip() else []

@@ -21,7 +21,7 @@ from auxlearn.kinds.base import (
     of_counts,
     smooth_f1,
 )
-from auxlearn.kinds.labels import as_list, joined_label, listed, parts_of, read_names
+from auxlearn.kinds.labels import joined_label, listed, parts_of, read_names
 
 if TYPE_CHECKING:
     import torch
@@ -250,17 +250,15 @@ def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _labels(value: Any, place: str, column: str) -> Sequence[Any]:
-    shown = shorten(column)
     if isinstance(value, str):
-        value = as_list(value)
-    if value is None:
-        raise DataError(
-            f"{place}: missing labels in column '{shown}': write an empty list for a text without "
-            "any"
-        )
+        names = listed(value)
+        if names is None:
+            names = [part.strip() for part in value.split("|")] if value.strip() else []
+        return names
     if not isinstance(value, list | tuple):
         raise DataError(
-            f"{place}: a list of labels is needed, but column '{shown}' holds {describe(value)}"
+            f"{place}: a list of labels is needed, an empty one for a text without any, but column "
+            f"'{shorten(column)}' holds {describe(value)}"
         )
     return value
 

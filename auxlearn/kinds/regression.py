@@ -210,10 +210,6 @@ def _correlation(x: np.ndarray, y: np.ndarray, here: np.ndarray | None = None) -
 
 def _number(value: Any, place: str, column: str) -> float:
     shown = shorten(column)
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise DataError(
-            f"{place}: missing number in column '{shown}': fill it in or delete the row"
-        )
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
             raise ValueError

@@ -186,7 +186,7 @@ def test_other_columns_and_formats(run, expected, tmp_path):
     renamed.to_csv(tmp_path / "in.csv", index=False)
     arguments = ["--file", tmp_path / "in.csv", "--output", tmp_path / "out.jsonl"]
     message = error("predict", run, *arguments)
-    assert "has no column 'text': its columns are id, body, label, score" in message
+    assert "has no text column 'text': its columns are id, body, label, score" in message
     call("predict", run, *arguments, "--text-column", "body")
     check(READ[".jsonl"](tmp_path / "out.jsonl"), expected)
     (tmp_path / "plain.txt").write_text("\n".join(helpers.LINES[:4]))

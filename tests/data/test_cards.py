@@ -15,7 +15,7 @@ OWN = {
     "name": "own",
     "title": "Own set",
     "description": "Texts.",
-    "folder_recipe": "write the files",
+    "get": {"source": "a folder", "splits": {"test": "test.tsv"}},
     "label_names": ["a", "b"],
     "metric": "accuracy",
     "licence": "MIT",
@@ -88,7 +88,7 @@ def test_all_errors_of_a_card_are_reported_together(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"folder_recipe": None}, "a card needs 'hub', 'get' or 'folder_recipe'"),
+        ({"get": None}, "a card needs 'hub' or 'get'"),
         ({"label_names": ["a", "a"]}, "names one label twice"),
         ({"label_names": ["a"]}, "label_names: List should have at least 2 items"),
         ({"label_names": [True, False]}, "label_names.0: must be text"),

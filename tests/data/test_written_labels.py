@@ -287,7 +287,7 @@ def test_lists_of_labels_in_cells_are_read(tmp_path):
     for number, write in enumerate((str, json.dumps, lambda row: str(np.array(row, dtype=str)))):
         folder = written(tmp_path / str(number), map(write, labels), suffix=".csv")
         assert labels_of(load(folder, "multi_label")) == labels
-    with one_line(DataError, "looks like a list", "one list in JSON, or joined by |"):
+    with one_line(DataError, "an example has one label", "one list in JSON, or joined by |"):
         load(written(tmp_path / "other", ["{a, b}", "a"], suffix=".csv"), "multi_label")
 
 

@@ -146,7 +146,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     ),
     "pretrain: a corpus of tagged words": (
         "pretrain --encoder tiny --corpus f.conll --output o",
-        r"f.conll has no column 'text' \(it has tokens, tags\)",
+        r"f.conll has no text column 'text': its columns are tokens, tags",
         writes("f.conll", "a O\nb O\n"),
     ),
     "predict: no file": ("predict run --file no.txt", r"there is no file no.txt", run),
@@ -257,7 +257,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     ),
     "pretrain: another column": (
         f"{PRETRAIN} --corpus f.csv --text-column body",
-        r"f.csv has no column 'body' \(it has text\)",
+        r"f.csv has no text column 'body': its columns are text",
         writes("f.csv", "text\na\nb\n"),
     ),
     "pretrain: labels of a corpus": (
@@ -295,7 +295,7 @@ TYPED: dict[str, tuple[str, str | bytes]] = {
     "input not UTF-8": (r"standard input:2: not UTF-8", b"ok\ncaf\xe9\n"),
     "JSON surrogate": (r"standard input:1: half of a surrogate pair", '{"text": "\\ud83d"}\n'),
     "JSON without text": (
-        r"standard input has no column 'text': its columns are label",
+        r"standard input has no text column 'text': its columns are label",
         '{"label": 1}\n',
     ),
     "JSON, then none": (r"standard input:2: bad JSON", '{"text": "a"}\nb\n'),

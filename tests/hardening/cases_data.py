@@ -100,8 +100,8 @@ FILES: dict[str, Any] = {
 LINES: dict[str, Any] = {
     "half a line": (r"train.jsonl:3: bad JSON", '{"text": "x'),
     "a list": (r":3: a JSON object is needed", "[1]"),
-    "a number": (r"but this is a number", "1"),
-    "null": (r"but this is null", "null"),
+    "a number": (r"but this is 1$", "1"),
+    "null": (r"but this is None$", "null"),
     "deep nesting": (r":3: bad JSON", "[" * 20_000),
     "deep objects": (r":3: bad JSON", '{"a":' * 20_000),
     "5,000 digits": (r":3: bad JSON \(Exceeds", f'{{"n": {"9" * 5000}}}'),

@@ -211,8 +211,8 @@ UNUSABLE: dict[str, tuple[str, ...]] = {
     "dataset: d": (r"cannot write to s.yaml/c", "--cache-dir", "s.yaml/c"),
 }
 CARD = (
-    "{{title: t, description: d, folder_recipe: r, metric: accuracy, licence: l, paper: p, "
-    "label_names: [a, b], {}}}"
+    "{{title: t, description: d, get: {{source: s, splits: {{test: t}}}}, metric: accuracy, "
+    "licence: l, paper: p, label_names: [a, b], {}}}"
 )
 CARDS: dict[str, Any] = {
     "a list": (r"must be a mapping", "[]"),

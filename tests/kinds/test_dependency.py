@@ -305,8 +305,8 @@ def conllu(*arcs):
 
 ROOT = (0, "root")
 BAD = {
-    "a head out of range": (conllu(ROOT, (4, "obj")), "word 2 has the HEAD 4, but the other words"),
-    "its own head": (conllu(ROOT, (2, "obj")), "word 2 has the HEAD 2, but the other words"),
+    "a head out of range": (conllu(ROOT, (4, "obj")), "word 2 has the HEAD '4': it is the number"),
+    "its own head": (conllu(ROOT, (2, "obj")), "word 2 has the HEAD '2': it is the number"),
     "two roots": (conllu(ROOT, ROOT), "2 words have the HEAD 0: a tree has one root"),
     "no root": (conllu((2, "a"), (1, "a")), "0 words have the HEAD 0: a tree has one root"),
     "a cycle": (conllu(ROOT, (3, "a"), (2, "a")), "the words 2, 3 head each other in a circle"),
@@ -328,8 +328,8 @@ def test_a_bad_tree_gives_one_line(case, tmp_path):
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ({"head": [0, 1]}, "no DEPREL: a column 'deprel' names the relation"),
-        ({"head": [0, 1], "deprel": ["root"]}, "column 'deprel' needs 2 relations"),
+        ({"head": [0, 1]}, "a column 'deprel' with 2 relations is needed"),
+        ({"head": [0, 1], "deprel": ["root"]}, "a column 'deprel' with 2 relations is needed"),
         ({"head": 3, "deprel": ["root"]}, "column 'head' needs the head of each word, not 3"),
         ({"label": [[0, "root"], [1]]}, "word 2 needs [head, relation]"),
         ({"label": [[0, "root"]]}, "2 words but 1 tags"),
