@@ -114,6 +114,11 @@ def load_dataset(
             raise DataError(f"there is no folder '{shorten(spec)}', and {error}") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
         return with_dev(replace(dataset, name=name), seed, fold=fold)
+    if "://" in spec:
+        raise DataError(
+            f"'{shorten(spec, 200)}' is an address: give the id of a data set of the hub, which is "
+            "OWNER/NAME, or download the files into a folder and give its path"
+        )
     if "/" in spec:
         raise DataError(f"there is no folder '{shorten(spec, 200)}': check the path")
     known = [*BUILT_IN, *card_names()]

@@ -11,8 +11,8 @@ from auxlearn.core.errors import DataError, first_line, shorten
 from auxlearn.core.files import read_file
 from auxlearn.core.table import LARGEST_FILE, Table, check_columns
 
-#: A name that is not UTF-8 is a ValueError, a damaged size a MemoryError, a time after the year 9999
-#: an OverflowError.
+#: A name that is not UTF-8 is a ValueError, a damaged size a MemoryError, a time after the year
+#: 9999 an OverflowError.
 _FAULTS = (OSError, ValueError, LookupError, MemoryError, OverflowError)
 
 
@@ -25,6 +25,12 @@ def read_parquet(path: Path) -> Table:
         # ParquetFile reads this one file; read_table would take folder names for columns.
         with parquet.ParquetFile(content) as file:
             check_columns(path, file.schema_arrow.names)
+            # A file of a few bytes can stand for any number of equal values.
+            if 8 * file.metadata.num_rows * file.metadata.num_columns > LARGEST_FILE:
+                raise DataError(
+                    f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: divide "
+                    "it or leave columns out"
+                )
             return _table(path, file.read())
     except (pyarrow.ArrowException, *_FAULTS) as error:
         reason = shorten(first_line(error), 150)

@@ -250,7 +250,9 @@ def decoded(content: bytes, where: str) -> str:
 #: What is wrong with files that hold no lines of text, by their suffix.
 _NO_LINES = {
     ".json": "a table in JSON has one object on each line and the suffix .jsonl: save it so",
-    ".arrow": "an Arrow file cannot be read: save it as .parquet",
+    ".arrow": (
+        "an Arrow file cannot be read: save it as .parquet, or give the folder of save_to_disk"
+    ),
     **dict.fromkeys(
         (".xlsx", ".xls", ".xlsm", ".ods"), "a spreadsheet cannot be read: save it as .csv"
     ),

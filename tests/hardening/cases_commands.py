@@ -159,7 +159,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     ),
     "predict: no text column": (
         "predict run --file f.csv",
-        r"has no column 'text'",
+        r"has no text column 'text'",
         beside_a_run(writes("f.csv", "a\nb\n")),
     ),
     "predict: corpus not UTF-8": (
