@@ -193,18 +193,3 @@ def test_trees_are_written_to_parquet_as_json(tmp_path):
         found = parquet.read_table(tmp_path / "out.parquet").to_pydict()["predicted_label"]
         assert [one and json.loads(one) for one in found] == trees
         parquet.write_table(pyarrow.table({"text": ["a b", "c", "d"]}), tmp_path / "source.parquet")
-
-
-@pytest.mark.parametrize("as_dictionary", [False, True])
-def test_a_parquet_file_of_a_text_many_times_is_read_in_pieces(
-    as_dictionary, tmp_path, monkeypatch
-):
-    texts = pyarrow.array(["x" * 2000] * 3000)
-    path = tmp_path / "train.parquet"
-    columns = {"text": texts.dictionary_encode() if as_dictionary else texts, "label": texts}
-    parquet.write_table(pyarrow.table(columns), path)
-    assert path.stat().st_size < 100_000
-    assert tables.read_table(path).columns["text"] == texts.to_pylist()
-    monkeypatch.setattr("auxlearn.data.parquet.LARGEST_FILE", 1_000_000)
-    with one_line(DataError, "more than 1,000,000 bytes when it is uncompressed"):
-        tables.read_table(path)
