@@ -11,7 +11,10 @@ import pytest
 
 from tests import helpers
 
-WORDS = "alpha beta gamma delta runs eats sees the a Paris London John Mary".split()
+WORDS = (
+    "alpha", "beta", "gamma", "delta", "runs", "eats", "sees",
+    "the", "a", "Paris", "London", "John", "Mary",
+)
 SPANS = {"Paris": "B-LOC", "London": "B-LOC", "John": "B-PER", "Mary": "B-PER"}
 
 #: Kinds of labels, and the settings of their runs beside the common ones.

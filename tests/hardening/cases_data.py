@@ -1,238 +1,131 @@
-"""Bad data sets."""
+"""Bad data sets, and columns and texts given to commands."""
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Any
 
 from tests.hardening.inputs import (
-    CHECK,
     GOOD,
+    MANY,
     Case,
     Place,
-    beside_good_train as beside,
+    beside_run,
+    beside_train,
     cases,
-    csv_of,
-    folder,
+    lines,
     link,
-    on_lines,
+    made,
     parquet,
     pipe,
     row,
     sparse_file,
+    together,
     writes,
 )
 
-SIZE = 5 * 1024**3
-HINT = r"train has 'bad', 'good' .--labels gives a label its class, --unknown-labels count"
+csv, tsv, jsonl = (partial(writes, f"d/train.{kind}") for kind in ("csv", "tsv", "jsonl"))
 
-
-def two_dev_files(place: Place) -> None:
-    for name in ("train", "dev", "Dev"):
-        place.write(f"d/{name}.jsonl", GOOD)
-
-
-def pairs_in_train_only(place: Place) -> None:
-    place.write("d/train.jsonl", GOOD.replace('"label"', '"text_pair": "p", "label"'))
-    place.write("d/test.jsonl", GOOD)
-
-
-def many_files(place: Place) -> None:
-    for number in range(100):
-        place.write(f"d/f{number}", "x")
-
-
-FOLDERS: dict[str, Any] = {
-    "an empty folder": (r"d has no train file .*it is empty", folder("d")),
-    "a folder for a split": (r"no train file|is not a regular file", folder("d/train.jsonl")),
-    "no train": (r"its splits are test", writes("d/test.jsonl", GOOD)),
-    "hidden files only": (r"no train file", writes("d/._train.jsonl", GOOD)),
-    "a test file of another format": (
-        r"d/test.jsonl.gz: a packed file cannot be read: unpack it",
-        beside(writes("d/test.jsonl.gz", b"")),
-    ),
-    "two dev files": (r"for the split 'dev', .*: remove one", two_dev_files),
-    "many other files": (r"it holds f0, f1, f10, .* and 92 more", many_files),
+DATA: dict[str, Any] = {
+    "an empty folder": ("d has no train", made("d", lambda path: path.mkdir())),
     "a link out of the folder": (
-        r"test.jsonl is a link out of the fold",
-        beside(link("d/test.jsonl", "../secret.jsonl"), writes("secret.jsonl", GOOD)),
+        "test.jsonl",
+        beside_train(link("d/test.jsonl", "../secret"), writes("secret", GOOD)),
     ),
-    "a link to nowhere": (r"is a link that leads nowhere", link("d/train.jsonl", "nowhere")),
-    "a link to itself": (r"is a link that leads nowhere", link("d/train.jsonl", "train.jsonl")),
-    "a long file name": (r"too long for a name", beside(writes(f"d/{'z' * 200}.jsonl", GOOD))),
-    "a line break in a name": (r"'a\\nb' is not a plain", beside(writes("d/a\nb.jsonl", GOOD))),
-    "a file of 5 GB": (r"is too large: 5,368,709,120 bytes", sparse_file("d/train.jsonl", SIZE)),
-    "a pipe for a split": (r"is not a regular file", pipe("d/train.jsonl")),
-    "a file for a folder": (
-        r"d is a file of none of the formats.*name a table",
-        writes("d", GOOD),
+    "a link to nowhere": ("train.jsonl", link("d/train.jsonl", "nowhere")),
+    "a file of 5 GB": ("train.jsonl", sparse_file("d/train.jsonl", 5 * 1024**3)),
+    "a pipe for a split": ("train.jsonl", pipe("d/train.jsonl")),
+    "a packed file": ("test.jsonl.gz", beside_train(writes("d/test.jsonl.gz", b""))),
+    "two dev files": (
+        "'dev'",
+        together(*(writes(f"d/{name}.jsonl", GOOD) for name in ("train", "dev", "Dev"))),
     ),
-    "pairs in train only": (r"has no second texts", pairs_in_train_only),
+    "a line break in a name": (r"a\nb", beside_train(writes("d/a\nb.jsonl", GOOD))),
+    "labels unknown to train": ("test.jsonl:1", beside_train(writes("d/test.jsonl", row("new")))),
     "a meta file of one row": (
-        r"train_meta.tsv has 1 rows but",
-        beside(writes("d/train_meta.tsv", "kind\na\n")),
+        "train_meta.tsv",
+        beside_train(writes("d/train_meta.tsv", "kind\na\n")),
     ),
-    "a meta file in another order": (
-        r"its column 'line' does not count",
-        beside(writes("d/train_meta.tsv", "line\tkind\n2\ta\n1\tb\n")),
-    ),
-    "a pipe for a meta file": (r"is not a regular file", beside(pipe("d/train_meta.tsv"))),
-    "labels unknown to train": (
-        rf"test.jsonl:1: test has labels that train lacks: 'x0', .* and 92 more; {HINT}",
-        beside(writes("d/test.jsonl", "".join(row(f"x{i}") + "\n" for i in range(100)))),
-    ),
-}
-FILES: dict[str, Any] = {
-    "empty": (r"train.jsonl has no rows", ""),
-    "blank lines": (r"has no rows", "\n\n \n"),
-    "Latin-1": (r":1: not UTF-8", GOOD.encode("utf-16")),
-    "no such columns": (r"no text column 'text': .* are a .*--text-column", '{"a": 1}'),
-    "no label column": (
-        r"no label column 'label'.*did you mean 'labels'.*--label-column",
-        '{"text": "x", "labels": 1}',
-    ),
-    "many columns, none the text": (
-        r"its columns are c0, c1, .* and 492 more",
-        json.dumps({f"c{i}": i for i in range(500)}),
-    ),
-}
-LINES: dict[str, Any] = {
-    "half a line": (r"train.jsonl:3: bad JSON", '{"text": "x'),
-    "a list": (r":3: a JSON object is needed", "[1]"),
-    "a number": (r"but this is 1$", "1"),
-    "null": (r"but this is None$", "null"),
-    "deep nesting": (r":3: bad JSON", "[" * 20_000),
-    "deep objects": (r":3: bad JSON", '{"a":' * 20_000),
-    "5,000 digits": (r":3: bad JSON \(Exceeds", f'{{"n": {"9" * 5000}}}'),
-    "a key twice": (r":3: bad JSON .the key 'label'", '{"text": "x", "label": 1, "label": 2}'),
-    "a key twice inside": (r":3: bad JSON .the key 'a' occurs twice", '{"more": {"a": 1, "a": 2}}'),
-    "half a surrogate": (r":3: half of a surrogate", row("x", "\ud83d")),
-    "half a surrogate in a key": (r":3: half of a surrogate", '{"text": "x", "\\udc00": 1}'),
-    "no text": (r":3: empty text in column 'text'", '{"label": "good"}'),
-    "empty text": (r":3: empty text", row("good", "")),
-    "white space": (r":3: empty text", row("good", " \t\n ")),
-    "zero-width space": (r":3: empty text", row("good", "\u200b")),
-    "marks alone": (r":3: empty text", row("good", "\u200e\ufeff\u2060")),
-    "a number for text": (r":3: .* must hold text", row("good", 7)),
-    "a list for text": (r":3: .* must hold text", row("good", ["a"] * 999)),
-    "one second text": (r":1: empty text in column 'text_pair'", row("good", text_pair="y")),
-    "a million characters": (r":3: a text of 1,000,001 characters", row("good", "x" * 1_000_001)),
-    "3,000 columns": (r"3,00\d columns", row("good", **{f"c{i}": i for i in range(3000)})),
-}
-LABELS: dict[str, Any] = {
-    "null": (r":3: missing label", row(None)),
-    "empty": (r":3: missing label", row("")),
-    "nothing visible": (r":3: missing label", row("\u200b\u2060")),
-    "absent": (r":3: missing label", '{"text": "x"}'),
-    "NaN": (r":3: missing label", '{"text": "x", "label": NaN}'),
-    "infinite": (r":3: a label is text.*holds inf", '{"text": "x", "label": 1e999}'),
-    "a fraction": (r":3: .*regression", row(0.5)),
-    "a fraction as text": (r":3: .*regression", row("0.5")),
-    "a list": (r":3: .*one label; several", row(["good", "bad"])),
-    "an object": (r":3: .*one label; several", row({"a": 1})),
-    "a list as text": (r":3: .*several are one list", row("['good', 'bad']")),
-    "a set as text": (r":3: .*several are one list", row("{good,bad}")),
-    "long": (r":3: a label of 300 characters", row("x" * 300)),
-    "control character": (r":3: .*control character", row("a\x1b[31m")),
-    "line break": (r":3: .*control character", row("a\nb")),
-    **{
-        f"joined by {mark}": (rf":3: the label 'good[{mark}]bad'.*joins", row(f"good{mark}bad"))
-        for mark in "|;,"
-    },
-}
-CSV: dict[str, Any] = {
-    "empty": (r"train.csv has no rows", ""),
-    "header alone": (r"has no rows", "text,label\n"),
-    "open quote": (r"csv:3: bad CSV", 'text,label\na,b\n"c,d\n'),
-    "too many cells": (r"csv:2: 3 cells, .* 2 columns: fix the row", "text,label\na,b,c\n"),
-    "too few cells": (r"csv:2: 1 cells", "text,label\na\n"),
-    "a column twice": (r"two columns are called 'text': rename one", "text,text\na,b\n"),
-    "Latin-1": (r"csv:2: not UTF-8: save the file as UTF-8", b"text,label\ncaf\xe9,a\n"),
-    "NUL": (r"csv:2: a null character", "text,label\na,b\0\n"),
-    "a cell of 2 MB": (r"csv:2: a text of 2,000,000 ch", f"text,label\n{'x' * 2_000_000},a\n"),
-    "3,000 columns": (r"3,000 columns", ",".join(f"c{i}" for i in range(3000))),
-    "a semicolon for a comma": (r"no text column", "text;label\na;b\n"),
-    "no label": (r"csv:3: missing label", csv_of("a", "")),
-    "fractions": (r"csv:2: the label 0\.25 .*like a number.*--kind", csv_of("0.25", "3", "a")),
-    "exponents": (r"regression", csv_of("1e-3", "a")),
-    "many whole numbers": (
-        r"60 different numbers in 60 rows.*regression",
-        csv_of(*(str(17 * i) for i in range(60))),
-    ),
-    "one class": (r"a single class, 'a': a classifier needs two", csv_of("a", "a")),
-}
-PARQUET: dict[str, Any] = {
-    "text": (r"cannot be read as a Parquet", writes("d/train.parquet", "x" * 99)),
-    "empty": (r"cannot be read as a Parquet", writes("d/train.parquet", "")),
-    "cut": (r"cannot be read as a Parquet", writes("d/train.parquet", b"PAR1" + bytes(90))),
-    "no text": (r"row 2: empty text", parquet(text=["a", None], label=["x", "y"])),
-    "null label": (r"row 2: missing label", parquet(text=["a", "b"], label=["x", None])),
-    "fractions": (r"row 1: .*regression", parquet(text=["a", "b"], label=["0.5", "x"])),
-    "lists": (r"row 1: .*the label 'x' twice", parquet(text=["a"], label=[["x", "x"]])),
-    "a column twice": (
-        r"two columns are called 'label'",
+    "no rows": ("train.jsonl", jsonl("\n \n")),
+    "not UTF-8": ("train.jsonl:1", jsonl(GOOD.encode("utf-16"))),
+    "no such column": ("--text-column", jsonl('{"a": 1}')),
+    "half a line": ("train.jsonl:3", lines('{"text": "x')),
+    "a list for a row": (":3", lines("[1]")),
+    "deep nesting": (":3", lines("[" * 20_000)),
+    "5,000 digits": (":3", lines(f'{{"n": {"9" * 5000}}}')),
+    "a key twice": (":3", lines('{"text": "x", "label": 1, "label": 2}')),
+    "half a surrogate": (":3", lines(row("x", "\ud83d"))),
+    "no visible text": (":3", lines(row("good", "\u200b\ufeff \t"))),
+    "a number for a text": (":3", lines(row("good", 7))),
+    "one second text": ("'text_pair'", lines(row("good", text_pair="y"))),
+    "a million characters": (":3", lines(row("good", "x" * 1_000_001))),
+    "3,000 columns": ("columns", lines(row("good", **{f"c{i}": i for i in range(3000)}))),
+    "no label": (":3", lines(row(None))),
+    "a fraction for a label": ("regression", lines(row(0.5))),
+    "a list as text for a label": (":3", lines(row("['good', 'bad']"))),
+    "an object for a label": (":3", lines(row({"a": 1}))),
+    "a control character in a label": (":3", lines(row("a\x1b[31m"))),
+    "joined labels": ("'good|bad'", lines(row("good|bad"))),
+    "a label like a missing value": ("--keep-null-labels", lines(row("None"))),
+    "an open quote": ("train.csv:3", csv('text,label\na,b\n"c,d\n')),
+    "too many cells": ("train.csv:2", csv("text,label\na,b,c\n")),
+    "a tab in a cell": ("train.tsv:2", tsv("text\tlabel\na\tb\tc\n")),
+    "a column of CSV twice": ("'text'", csv("text,text\na,b\n")),
+    "Latin-1": ("train.csv:2", csv(b"text,label\ncaf\xe9,a\n")),
+    "NUL": ("train.csv:2", csv("text,label\na,b\0\n")),
+    "one class": ("'a'", csv("text,label\nb,a\nc,a\n")),
+    "a cut Parquet file": ("train.parquet", writes("d/train.parquet", b"PAR1" + bytes(90))),
+    "no text in Parquet": ("row 2", parquet(text=["a", None], label=["x", "y"])),
+    "a column of Parquet twice": (
+        "'label'",
         parquet(["text", "label", "label"], text=["a", "b"], label=["x", "y"], c=["y", "x"]),
     ),
 }
-#: By name: what follows ``data check``, and the error line.
-NAMED: dict[str, tuple[str, str]] = {
-    "no such folder": ("./nowhere", r"no folder './nowhere'"),
-    "no such name": ("pydoc", r"did you mean 'pydocs'\?"),
-    "no name": ("", r"a path is needed, not an empty text"),
-    "name of 5,000 characters": ("x" * 5000, r"(File name too long)"),
-    "path of 5,000 characters": ("./" + "y/" * 2500, r"\(File name too long\)|no folder"),
-    "home of nobody": ("~nosuchuser/d", r"is not a path|no home folder"),
-    "NUL in a path": ("a\0b", r"a\\x00b is not a path"),
-    "control characters": ("a\x1b[31mb", r"unknown data set 'a\\x1b"),
+
+#: By command: what the line names, and what makes the case.
+COMMANDS: dict[str, tuple[str, Any]] = {
+    "data check pydoc": ("'pydocs'", None),
+    "data check ''": ("path", None),
+    "data check a\0b": (r"a\x00b", None),
+    "data check ~nosuchuser/d": ("~nosuchuser", None),
+    f"data check {'x' * 5000}": ("too long", None),
+    "data check d --text-column text --label-column text": ("'text'", jsonl(GOOD)),
+    "data check d --encoder ''": ("path", jsonl(MANY)),
+    "predict run ' '": ("text", None),
+    "predict run a\udcff": (r"\udcff", None),
+    "predict run a --file x": ("command line", None),
+    "predict nowhere a": ("nowhere", None),
+    f"predict run {'x' * 1_000_001}": ("1,000,001", Place.copy_run),
+    "predict run --file no.txt": ("no.txt", Place.copy_run),
+    "predict run --file f": ("f", beside_run(pipe("f"))),
+    "predict run --file f.csv": ("'text'", beside_run(writes("f.csv", "a\nb\n"))),
+    "predict run --file f.xlsx": (".csv", beside_run(writes("f.xlsx", "text"))),
+    "predict run a --output p.csv": ("p.csv", beside_run(pipe("p.csv"))),
+    "evaluate run --dataset ./no": ("no", Place.copy_run),
+    "evaluate run --dataset d --split x": ("'x'", beside_run(writes("d/test.jsonl", GOOD))),
+    "evaluate run --dataset d": ("bad, good", beside_run(writes("d/test.jsonl", GOOD))),
+    "score --encoder tiny --file f.csv": ("f.csv:3", writes("f.csv", "text,n\na,1\n,2\n")),
+    "score --encoder tiny \u6f22\u5b57": ("word", None),
+    "pretrain --encoder tiny --output o --corpus f": ("f", writes("f", "\u200b\n \n")),
+    "pretrain --encoder tiny --output o --corpus f.jsonl": (
+        "f.jsonl:2",
+        writes("f.jsonl", '{"text": "a"}\n{"text": 5}\n'),
+    ),
 }
-MARKS = {"jsonl": "", "csv": ",", "tsv": "\t"}
+
+#: What the line names, and what ``predict`` is given as standard input.
+TYPED: dict[str, tuple[str, str | bytes]] = {
+    "nothing": ("standard input", ""),
+    "not UTF-8": ("standard input:2", b"ok\ncaf\xe9\n"),
+    "JSON, then none": ("standard input:2", '{"text": "a"}\nb\n'),
+    "half a surrogate": ("standard input:1", '{"text": "\\ud83d"}\n'),
+}
 
 CASES: list[Case] = [
-    *cases("data", CHECK, FOLDERS),
-    *cases("jsonl", CHECK, FILES, partial(writes, "d/train.jsonl")),
-    *cases("jsonl", CHECK, LINES, on_lines),
-    *cases("label", CHECK, LABELS, on_lines),
-    *cases("csv", CHECK, CSV, partial(writes, "d/train.csv")),
-    *cases("parquet", CHECK, PARQUET),
-    *(Case(f"data: {name}", ["data", "check", path], line) for name, (path, line) in NAMED.items()),
+    *cases("data", "data check d", DATA),
+    *(Case(command[:60], command, names, make) for command, (names, make) in COMMANDS.items()),
     *(
-        Case(
-            f"label: {name} in {kind}",
-            CHECK,
-            rf"train\.{kind}:3: the label '{name}' .* --keep-null-labels",
-            writes(
-                f"d/train.{kind}",
-                csv_of("good", name, "bad").replace(",", mark) if mark else GOOD + row(name),
-            ),
-        )
-        for name in ("nan", "None", "NULL", "N/A", "<NA>", "NaT")
-        for kind, mark in MARKS.items()
-    ),
-    *(
-        Case(
-            f"{kind}: null characters",
-            CHECK,
-            rf"{kind}:1: a null character \(\\x00\)",
-            writes(f"d/train.{kind}", "\0" * 99),
-        )
-        for kind in MARKS
-    ),
-    *cases(
-        "jsonl",
-        (*CHECK, "--text-column", "q" * 3000),
-        {"a long column name": (r"no text column 'qqq", on_lines(row("good")))},
-    ),
-    Case(
-        "jsonl: no column of second texts",
-        (*CHECK, "--text-pair-column", "second"),
-        r"no text pair column 'second': its columns are text, label .*--text-pair-column",
-        on_lines(row("good")),
-    ),
-    Case(
-        "tsv: a tab in a cell",
-        CHECK,
-        r"tsv:2: 3 cells.*cannot contain tabs",
-        writes("d/train.tsv", "text\tlabel\na\tb\tc\n"),
+        Case(f"typed: {name}", "predict run", names, Place.copy_run, typed=content)
+        for name, (names, content) in TYPED.items()
     ),
 ]

@@ -28,21 +28,38 @@ from tests import helpers
 
 #: Moments at which the disk is full, spread over the writes of a run; as many as it has writes, if
 #: every write is to be tried.
-MOMENTS = int(os.environ.get("AUXLEARN_FULL_DISK_MOMENTS", "4"))
+MOMENTS = int(os.environ.get("AUXLEARN_FULL_DISK_MOMENTS", "3"))
 
 #: Files in which equal runs may differ: times, paths and hardware. The model card shows the time
 #: that the run took, and the manifest of the model describes the card.
 DIFFERING = (
-    *("results.json", "environment.json", "config.yaml"),
-    *("model/README.md", "model/manifest.json"),
+    "results.json",
+    "environment.json",
+    "config.yaml",
+    "model/README.md",
+    "model/manifest.json",
 )
 
 
-def settings_of(data: Path, encoder: Path, **settings: Any) -> RunConfig:
-    """A run that is short and writes every kind of file."""
-    return RunConfig(
-        dataset=str(data),
-        encoder=str(encoder),
+def outcome_of(folder: Path) -> dict[str, Any]:
+    """All that equal runs share: results without times, and the bytes of other files."""
+    results = RunResults.load(folder).reproducible()
+    del results["config"]["output"], results["config"]["cache_dir"]
+    shared: dict[str, Any] = {"results": json.dumps(results)}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in DIFFERING:
+            shared[name] = path.read_bytes()
+    return shared
+
+
+@pytest.fixture(scope="module")
+def undisturbed(trained, tmp_path_factory):
+    """Train once; return the configuration, the outcome and the number of file operations."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = RunConfig(  # short, and of a run that writes every kind of file
+        dataset=str(trained("classification").data),
+        encoder=str(trained("classification").encoder),
         aux=["mask_tuning"],
         weights={"meta": {"horizon": "steps", "warmup_steps": 1}},
         epochs=1,
@@ -51,37 +68,11 @@ def settings_of(data: Path, encoder: Path, **settings: Any) -> RunConfig:
         patience=0,
         max_length=16,
         device="cpu",
-        **settings,
+        cache_dir=str(folder / "cache"),
+        output=str(folder / "run"),
     )
-
-
-def outcome_of(folder: Path) -> dict[str, Any]:
-    """All that equal runs share: results without times, and the bytes of other files."""
-    results = RunResults.load(folder).reproducible()
-    del results["config"]["output"], results["config"]["cache_dir"]
-    found: dict[str, Any] = {"results": json.dumps(results)}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in DIFFERING:
-            found[name] = path.read_bytes()
-    return found
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    rows = helpers.rows()
-    return helpers.write_splits(
-        tmp_path_factory.mktemp("data"), train=rows[:16], dev=rows[16:20], test=rows[20:]
-    )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data, one_layer, tmp_path_factory):
-    """Train once; return the configuration, the outcome and the number of file operations."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    config = settings_of(data, one_layer, cache_dir=str(folder / "cache"))
     with full_from(below=str(folder)) as operations:
-        train(config.model_copy(update={"output": str(folder / "run")}))
+        train(config)
     return config, outcome_of(folder / "run"), operations.count
 
 
@@ -132,14 +123,15 @@ def test_a_disk_that_is_full_is_one_line_and_costs_nothing(undisturbed, tmp_path
 
 
 @pytest.fixture(scope="module")
-def pretraining(one_layer, tmp_path_factory):
+def pretraining(trained, tmp_path_factory):
     """Return a function that pretrains in a folder, its result, and its number of operations."""
     place = tmp_path_factory.mktemp("pretraining")
     corpus = place / "texts.txt"
     corpus.write_text("\n".join(helpers.LINES))
 
     def run(output):
-        return pretrain(str(one_layer), output, corpus=corpus, steps=2, batch_size=4, device="cpu")
+        encoder = str(trained("classification").encoder)
+        return pretrain(encoder, output, corpus=corpus, steps=2, batch_size=4, device="cpu")
 
     run(place / "first")  # fills the cache
     with full_from() as operations:

@@ -97,15 +97,14 @@ def promises() -> list[str]:
     text = PAGE.read_text(encoding="utf-8")
     bullets = re.findall(r"^- (.*?)(?=^- |^$|\Z)", text, re.DOTALL | re.MULTILINE)
     paragraphs = re.findall(r"^(?:A plug-in is|Checksums find).*?(?=\n\n)", text, re.S | re.M)
-    return [" ".join(one.split()) for one in (*bullets, *paragraphs)]
+    return [" ".join(promise.split()) for promise in (*bullets, *paragraphs)]
 
 
 def test_each_promise_has_a_proof():
-    found = promises()
-    assert len(found) >= 20
-    begun = {promise: [key for key in PROOFS if promise.startswith(key)] for promise in found}
-    assert [promise for promise, keys in begun.items() if len(keys) != 1] == []
-    assert {key for keys in begun.values() for key in keys} == set(PROOFS)
+    proofs = {promise: [key for key in PROOFS if promise.startswith(key)] for promise in promises()}
+    assert len(proofs) >= 20
+    assert [promise for promise, keys in proofs.items() if len(keys) != 1] == []
+    assert {key for keys in proofs.values() for key in keys} == set(PROOFS)
 
 
 def test_each_proof_is_there():
