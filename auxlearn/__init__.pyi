@@ -21,10 +21,11 @@ from auxlearn.objectives.context import ObjectiveContext as ObjectiveContext
 from auxlearn.reports.page import report as report
 from auxlearn.results.folder import load_run as load_run
 from auxlearn.results.record import RunResults as RunResults
-from auxlearn.sweeps.run import sweep as sweep, train as train
+from auxlearn.sweeps.run import sweep as sweep
 from auxlearn.tasks.base import (
     AuxiliaryTask as AuxiliaryTask,
     MaskedLanguageModelling as MaskedLanguageModelling,
 )
 from auxlearn.training.pretrain import pretrain as pretrain
+from auxlearn.training.train import train as train
 from auxlearn.weighting.base import Weighting as Weighting

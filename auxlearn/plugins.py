@@ -71,6 +71,14 @@ For reporters:
 
 * ``register_reporter``: class decorator that gives a reporter its name.
 * ``RunReporter``: base class of what sends the record of a run to an experiment tracker.
+
+For executors of sweeps:
+
+* ``register_executor``: class decorator that gives an executor its name.
+* ``Executor``: base class of what runs jobs; defines ``submit``, ``wait``, ``stop``, ``close``.
+* ``Job``: a run as it is sent to a process; ``run_job`` trains it there.
+* ``Outcome``: how a run ended.
+* ``run_job``: train a job in this process and return its outcome.
 """
 
 from auxlearn.core.lazy import names_of_stub

@@ -1,5 +1,6 @@
 from auxlearn.core.errors import ConfigError as ConfigError
 from auxlearn.core.registry import (
+    register_executor as register_executor,
     register_loss as register_loss,
     register_reporter as register_reporter,
     register_task as register_task,
@@ -11,6 +12,8 @@ from auxlearn.data.batches import Batch as Batch
 from auxlearn.data.tokens import TokenizedTexts as TokenizedTexts
 from auxlearn.encoders.device import upload as upload
 from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
+from auxlearn.executors.jobs import Executor as Executor, Job as Job, Outcome as Outcome
+from auxlearn.executors.worker import run_job as run_job
 from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
 from auxlearn.objectives.base import (
     classification_head as classification_head,

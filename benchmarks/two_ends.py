@@ -36,11 +36,11 @@ from auxlearn.core.registry import load_plugin
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out, text_keys
-from auxlearn.evaluation.paired import calibrated_log_losses, log_losses, paired_difference
 from auxlearn.results.folder import append_jsonl, read_jsonl
 from auxlearn.results.predictions import read_stored
-from auxlearn.sweeps.branches import Gain, Weights, alone, best_of, together
 from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.whole_runs.branches import Gain, Weights, alone, best_of, together
+from auxlearn.training.whole_runs.paired import calibrated_log_losses, log_losses, paired_difference
 from benchmarks.common import RESULTS
 from benchmarks.horizon.__main__ import PLUGIN, folder_name
 from benchmarks.horizon.bed import (

@@ -465,7 +465,7 @@ def kill_before_step(steps: int, config: Any = None, **settings: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stop_before_step(patch, steps)
         with pytest.raises(SystemExit):
-            train(config, **settings)
+            train(*([] if config is None else [config]), **settings)
 
 
 def first_step(config: Any) -> Any:

@@ -20,7 +20,7 @@ LAYERS = (
     ("kinds", "data"),
     ("encoders", "scoring"),
     ("objectives", "tasks", "losses", "weighting"),
-    ("results", "evaluation"),
+    ("executors", "results", "evaluation"),
     ("training",),
     ("mask_analysis", "sweeps", "comparison", "reports"),
     ("plugins", "testing", "commands", "cli", "__main__"),
@@ -126,6 +126,7 @@ ALONE = {
     "auxlearn.kinds.biaffine": "a module of torch, which the kinds import when it is used",
     "auxlearn.reports.texts": "reads data sets",
     "auxlearn.scoring.forward": "the forward passes, apart from what is scored with them",
+    "auxlearn.training.whole_runs.paired": "statistics of paired predictions",
     "auxlearn.tasks.l3mask": "a strategy, whose options entropy shares",
     "auxlearn.testing.check_base": "what the checks share",
     "auxlearn.weighting.meta_options": "settings",
@@ -145,6 +146,7 @@ BUDGETS = {
     "losses": 1340,
     "weighting": 3716,
     "results": 2782,
+    "executors": 640,
     "evaluation": 1295,
     "training": 3835,
     "mask_analysis": 1148,
@@ -272,6 +274,7 @@ LIGHT = [
     "auxlearn.data.folders",
     "auxlearn.data.load",
     "auxlearn.sweeps.run",
+    "auxlearn.training.train",
     *(name for name in MODULES if name.startswith("auxlearn.commands.")),
 ]
 

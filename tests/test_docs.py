@@ -36,8 +36,8 @@ from auxlearn.core.validation import validate
 from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import Evaluations, RunResults
-from auxlearn.sweeps import branches
 from auxlearn.sweeps.sweep_file import Search, SweepFile, read_sweep
+from auxlearn.training import train as train_module
 from auxlearn.weighting.base import ValidationOptions
 from tests import helpers
 from tests.cli.helpers import call, parse
@@ -116,7 +116,7 @@ def no_training(monkeypatch, tmp_path):
         monkeypatch.setattr(f"auxlearn.{module}.finished_folder", lambda run: tmp_path)
     monkeypatch.setattr("auxlearn.evaluation.predict.model_of", lambda run: run)
     monkeypatch.setattr(RunFolder, "read_config", lambda folder: RunConfig())
-    monkeypatch.setattr(branches, "train", train)
+    monkeypatch.setattr(train_module, "train_resolved", train)
     stub = SimpleNamespace(pipeline=lambda *args, **kwargs: lambda text: [answer])
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)

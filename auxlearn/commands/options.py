@@ -215,6 +215,7 @@ def options_of(
     settings: type[Settings],
     *names: str,
     section: str = "Options",
+    prefix: str = "",
     negatable: bool = False,
     **helps: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -225,7 +226,7 @@ def options_of(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(names or tuple(settings.model_fields)):
             field = settings.model_fields[name]
-            flag, attributes = flag_of(name), _form(name, field)
+            flag, attributes = flag_of(f"{prefix}{name}"), _form(name, field)
             if attributes.get("is_flag") and negatable:
                 flag = f"{flag}/--no-{flag[2:]}"
             said = helps.get(name, field.description or "")
@@ -233,7 +234,7 @@ def options_of(
                 said = f"{said.rstrip('.')}; repeatable."
             function = click.option(
                 flag,
-                name,
+                f"{prefix}{name}",
                 cls=SettingOption,
                 section=section,
                 default=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,22 @@ import click
 
 from auxlearn.commands.options import PATH, ExampleCommand, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
+from auxlearn.core.errors import ConfigError
+from auxlearn.core.registry import EXECUTORS
 from auxlearn.core.validation import validate
-from auxlearn.sweeps.executors import check_engine
+from auxlearn.executors.jobs import executor_maker
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from auxlearn.sweeps.view import duration
+
+
+def options_of_executors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every executor, such as ``--slurm-partition``."""
+    for name in EXECUTORS.names():
+        options = EXECUTORS.options(name)
+        function = options_of(options, prefix=f"{name}_", section=f"Executor {name}")(function)
+    return function
 
 
 @click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
@@ -26,17 +37,23 @@ from auxlearn.sweeps.view import duration
 )
 @options_of(
     settings_of(sweep),
-    *("retry_failed", "executor", "jobs", "threads", "gpus", "ray_address", "slurm_partition"),
-    *("slurm_minutes", "output", "cache_dir"),
-    executor="What runs the trials: processes of this machine, Ray, or SLURM.",
+    *("retry_failed", "jobs", "threads", "output", "cache_dir"),
 )
+@click.option(
+    "--executor",
+    metavar="NAME",
+    default="local",
+    help="What runs the trials: processes of this machine (local), ray, or slurm.  [default: "
+    "local]",
+)
+@options_of_executors
 @click.option(
     "--report",
     "with_report",
     is_flag=True,
     help="Write report.html into the sweep folder at the end.",
 )
-def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
+def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given: Any) -> None:
     """Run every trial of a sweep file, then compare the methods.
 
     The same command resumes an interrupted sweep: finished trials are not run again. The exit code
@@ -48,25 +65,42 @@ def command(file: Path, dry_run: bool, with_report: bool, **given: Any) -> None:
         # Two trials at a time on this machine
         auxlearn sweep sweep.yaml --jobs 2
         # One SLURM job per trial, each with one GPU
-        auxlearn sweep sweep.yaml --executor slurm --slurm-partition gpu --gpus 1
+        auxlearn sweep sweep.yaml --executor slurm --slurm-partition gpu --slurm-gpus 1
     """
     from auxlearn.results import console
 
+    choice = {executor: _options_of(executor, given)}
     plan = read_sweep(file)
     folder = SweepFolder(given.pop("output", Path("sweeps", plan.name)))
     announce_plugins(_plugins_of(plan), str(file), console.ConsoleReporter().message)
     if dry_run:
-        check_engine(given.get("executor", "local"), **given)
         settings = validate(settings_of(sweep), {"source": plan, **given}, "sweep")
+        executor_maker(choice, settings.jobs, settings.threads)
         folder.check()
         _dry_run(plan, folder, settings.jobs or 1)
         return
-    results = sweep(plan, output=folder.path, **given)
+    results = sweep(plan, output=folder.path, executor=choice, **given)
     if with_report:
         from auxlearn.reports.page import report
 
         console.print_results(f"report: {report(folder.path)}")
     _report(results)
+
+
+def _options_of(executor: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of executors out of those that are given; return the chosen one's."""
+    options = {}
+    for name in EXECUTORS.names():
+        for option in EXECUTORS.options(name).model_fields:
+            value = given.pop(f"{name}_{option}", None)
+            if value is not None and name != executor:
+                raise ConfigError(
+                    f"{name}_{option}: it is an option of --executor {name}: leave it out, or "
+                    "choose that executor"
+                )
+            if value is not None:
+                options[option] = value
+    return options
 
 
 def _plugins_of(plan: SweepFile) -> list[str]:

@@ -65,7 +65,7 @@ def command(
             example_sentences,
             metrics_grid,
         )
-        from auxlearn.sweeps.run import train
+        from auxlearn.training.train import train
 
     results = train(config, reporter, jobs=jobs)
 

@@ -1,4 +1,4 @@
-"""Registries of plug-ins: tasks, losses of the primary task, weightings and reporters by name.
+"""Registries of plug-ins by name: tasks, losses, weightings, reporters and executors.
 
 Built-in modules and entry points of other packages are imported when their name is requested.
 """
@@ -34,6 +34,7 @@ _INTERFACE = {
     "loss": ("PrimaryLoss", ("prepare", "loss", "state_dict")),
     "weighting": ("Weighting", ("weights", "step", "state_dict")),
     "reporter": ("RunReporter", ("log",)),
+    "executor": ("Executor", ("submit", "wait", "stop", "close")),
 }
 _IMMUTABLE = 1 << 8  # flag of the classes that are Python's own, to which no attribute can be given
 
@@ -177,6 +178,7 @@ TASKS = Registry("auxiliary task", "tasks", "auxlearn.tasks")
 WEIGHTINGS = Registry("weighting", "weighting", "auxlearn.weightings")
 LOSSES = Registry("loss", "losses", "auxlearn.losses")
 REPORTERS = Registry("reporter", "results", "auxlearn.reporters")
+EXECUTORS = Registry("executor", "executors", "auxlearn.executors")
 #: What the plug-ins are that a setting of a run chooses.
 CHOSEN_BY = {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}
 
@@ -184,6 +186,7 @@ register_task = TASKS.register
 register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register
 register_reporter = REPORTERS.register
+register_executor = EXECUTORS.register
 
 
 class _SourceLoader(SourceFileLoader):

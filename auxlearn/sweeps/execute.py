@@ -15,10 +15,10 @@ from auxlearn.core.errors import Interrupted, RunInUse
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
+from auxlearn.executors.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
 from auxlearn.results.folder import recorded_inputs
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
 from auxlearn.sweeps.plan import (
     Trial,
     TrialRecord,

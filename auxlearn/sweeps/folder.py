@@ -36,12 +36,13 @@ from auxlearn.core.locks import Lock
 from auxlearn.core.settings import Columns, Metric
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
+from auxlearn.executors.jobs import Job, Outcome
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.outputs import SWEEP_NAMES, check_output_folder, is_owner
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.jobs import Job, Outcome
 from auxlearn.sweeps.plan import Digest, Trial, TrialRecord
 from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile, read_sweep
+from auxlearn.training.train import train_resolved
 
 if TYPE_CHECKING:
     import pandas
@@ -103,7 +104,8 @@ class SweepFolder:
         """Return a trial as it is sent to a process."""
         output = str(self.run(trial.digest).path.resolve())
         config = trial.config.model_copy(update={"output": output, "cache_dir": cache_dir})
-        return Job.of(config, self.path.resolve() / "logs" / f"{trial.digest}.log", threads)
+        log = self.path.resolve() / "logs" / f"{trial.digest}.log"
+        return Job.of(config, train_resolved, log, threads)
 
     def set_aside(self, trial: Trial) -> Path:
         """Move the run folder of a trial to ``superseded/`` at once: it is trained again."""

@@ -1,160 +1,28 @@
-"""One training, and a whole sweep, as the functions that ``auxlearn train`` and ``sweep`` call."""
+"""A whole sweep, as the function that ``auxlearn sweep`` calls."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
-from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text_of
 from auxlearn.core.files import expand
-from auxlearn.core.processes import process_number
-from auxlearn.core.progress import Reporter
-from auxlearn.core.settings import Columns, OODSource
+from auxlearn.core.settings import Columns
 from auxlearn.core.validation import validate
 from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
-from auxlearn.data.run_data import with_found_kind
-from auxlearn.results.folder import RunFolder
-from auxlearn.results.record import RunResults
-from auxlearn.sweeps.executors import Executor, check_engine, make_executor
+from auxlearn.executors.jobs import Executor, executor_maker
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from auxlearn.sweeps.view import View, default_view
-
-
-@checked
-def train(
-    config: Annotated[Any, SkipValidation] = None,
-    reporter: Reporter | None = None,
-    *,
-    dataset: Any = None,
-    dataset_name: str | None = None,
-    split_column: Column | None = None,
-    jobs: Count = 1,
-    verbose: bool = True,
-    **settings: Any,
-) -> RunResults:
-    """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
-
-    Data in memory are saved in the run folder, under ``data/``, and ``config.yaml`` names that
-    folder: the same call resumes the run, and so does
-    ``auxlearn train --config RUN/config.yaml --output RUN``. The results are those of the same data
-    in files, to the last digit.
-
-    Args:
-        config: The data set, as ``dataset``; or all settings as a
-            :class:`~auxlearn.core.config.RunConfig`.
-        reporter: Shows progress in place of the console or the notebook.
-        verbose: Whether progress and warnings are shown where there is no ``reporter``.
-        dataset: Folder, name of a data-set card, hub id, or data in memory: a pandas DataFrame, a
-            mapping of columns to lists, a list of mappings, a ``datasets.Dataset``, a mapping of
-            splits to these such as a ``datasets.DatasetDict``, or what
-            :func:`auxlearn.load_dataset` returned.
-        dataset_name: Name of data in memory in results and tables; by default ``data-`` and a
-            fingerprint.
-        split_column: Column of a single table in memory that names the split of each row; by
-            default ``split`` if there is one. Without it, all rows are train, of which a part is
-            held out as dev.
-        jobs: Runs at a time, for a rule that compares whole runs: ``meta`` by default. Each is a
-            process, with a GPU of its own if there are several.
-        settings: Any field of :class:`~auxlearn.core.config.RunConfig`, such as ``encoder``,
-            ``aux``, ``weights``, ``seed`` and ``output``.
-
-    Returns:
-        The results, which are also in the run folder, ``results.folder``.
-
-    Raises:
-        UserError: Anything a user can fix; the subclasses say what kind.
-
-    Examples:
-        ::
-
-            results = auxlearn.train(dataset=frame, encoder="bert", aux="l3mask", weights="meta")
-            results.evaluations["test"].all.macro_f1
-            auxlearn.predict(results, ["A quiet, moving film."])
-    """
-    if config is not None and not isinstance(config, RunConfig):
-        if dataset is not None or str(config).endswith((".yaml", ".yml")):
-            raise ConfigError(
-                "config is the data set, which is given once, or all settings as a RunConfig: "
-                "auxlearn.load_config reads them from a file"
-            )
-        config, dataset = None, config
-    if config is None:
-        names = {"dataset": dataset} if dataset is not None and not in_memory(dataset) else {}
-        config = _config({**settings, **names})
-    elif settings or (dataset is not None and "dataset" in config.model_fields_set):
-        twice = ", ".join(settings or ["dataset"])
-        raise ConfigError(
-            f"settings are given both by a RunConfig and by keywords ({twice}): use one of them"
-        )
-    else:  # model_copy(update=...) has checked nothing
-        names = {} if dataset is None or in_memory(dataset) else {"dataset": dataset}
-        given = {name: getattr(config, name) for name in config.model_fields_set}
-        config = validate(RunConfig, given | names, "settings")
-    if dataset is None or not in_memory(dataset):
-        refuse_for_files(dataset_name, split_column)
-        return _train(with_found_kind(config, None), reporter, None, jobs, verbose)
-    data = read_memory(dataset, config.columns, name=dataset_name, split_column=split_column)
-    config = with_found_kind(config, data)
-    place = Path(data.fingerprint, data.name)
-    config = config.model_copy(update={"dataset": str(place)}).resolved()
-    folder = RunFolder.of(config)
-    saved = {"dataset": str(folder.data_path / place), "output": str(folder.path)}
-    return _train(config.model_copy(update=saved), reporter, data, jobs, verbose)
-
-
-def _train(
-    config: RunConfig, reporter: Reporter | None, data: TextDataset | None, jobs: int, verbose: bool
-) -> RunResults:
-    from auxlearn.results.console import default_reporter
-    from auxlearn.sweeps import branches
-    from auxlearn.sweeps.executors import LocalExecutor
-
-    shown = reporter or default_reporter(verbose and process_number() == 0)
-    if not config.aux and config.weights.name != RunConfig.model_fields["weights"].default.name:
-        shown.message(
-            f"weights {config.weights.name} has nothing to weigh: name an auxiliary task (--aux)"
-        )
-    if jobs == 1:
-        results = branches.train(config, shown, data)
-    else:
-        with LocalExecutor(jobs) as executor:
-            results = branches.train(config, shown, data, executor)
-    if reporter is None:  # who brings a reporter shows the results as well
-        for line in results.warnings():
-            shown.message(f"warning: {line}")
-    return results
-
-
-def _config(settings: Mapping[str, Any]) -> RunConfig:
-    if any(in_memory(one) for one in _sets(settings.get("ood"))):
-        raise DataError(
-            "ood: a data set in memory cannot be named there (evaluate it after training, with "
-            "auxlearn.evaluate(results, data)): give a path, or {'name': ..., 'dataset': PATH}"
-        )
-    config: RunConfig = validate(RunConfig, dict(settings), "settings")
-    config.check_effect(settings)
-    return config
-
-
-def _sets(value: Any) -> Sequence[Any]:
-    """Return the out-of-distribution sets of a setting that are not in its written form."""
-    sets = value if isinstance(value, list | tuple) else () if value is None else (value,)
-    return [
-        one
-        for one in sets
-        if not isinstance(one, OODSource) and not (isinstance(one, Mapping) and "dataset" in one)
-    ]
 
 
 def sweep_of(
@@ -243,12 +111,8 @@ def sweep(
     dataset_name: str | None = None,
     split_column: Column | None = None,
     jobs: Count | None = None,
-    executor: Annotated[Literal["local", "ray", "slurm"] | Executor, SkipValidation] = "local",
+    executor: Annotated[str | Mapping[str, Any] | Executor, SkipValidation] = "local",
     threads: Annotated[Count, Field(le=1024)] | None = None,
-    gpus: Annotated[float, Field(ge=0)] | None = None,
-    ray_address: str | None = None,
-    slurm_partition: str | None = None,
-    slurm_minutes: Count | None = None,
     retry_failed: bool = False,
     cache_dir: UserPath | None = None,
     view: View | None = None,
@@ -269,16 +133,11 @@ def sweep(
         split_column: Column of data in memory with the split of each row; by default ``split`` if
             there is one.
         jobs: Maximum number of trials at a time; by default 1 (local) or 100 (slurm).
-        executor: What runs the trials: processes of this machine, Ray, or SLURM; or an engine of
-            one's own, which the caller closes and to which ``jobs`` to ``slurm_minutes`` do not
-            apply.
+        executor: What runs the trials: ``local`` (processes of this machine), ``ray`` or ``slurm``,
+            with options as in ``{"slurm": {"partition": "gpu", "gpus": 1}}``; or an executor of
+            one's own, which the caller closes and which has ``jobs`` and ``threads`` of its own.
         threads: CPU threads per trial; by default ``OMP_NUM_THREADS``, or else the number of cores
             divided by ``jobs`` (local).
-        gpus: GPUs per trial; by default 1 if there are any (ray, which also takes fractions) or 0
-            (slurm).
-        ray_address: Address of a running Ray cluster, or ``auto``.
-        slurm_partition: SLURM partition.
-        slurm_minutes: Time limit of a SLURM job in minutes; by default 240.
         retry_failed: Run failed trials again.
         cache_dir: Cache of tokenised texts and pseudo-likelihood scores; by default
             ``~/.cache/auxlearn``.
@@ -305,10 +164,7 @@ def sweep(
             )
             auxlearn.compare(results)
     """
-    own: dict[str, Any] = {"gpus": gpus, "ray_address": ray_address}
-    own |= {"slurm_partition": slurm_partition, "slurm_minutes": slurm_minutes}
-    if not isinstance(executor, Executor):
-        check_engine(executor, **own)
+    make = executor_maker(executor, jobs, threads)
     read, folder = sweep_of(source, output, dataset_name, split_column)
 
     from auxlearn.sweeps.execute import run_sweep
@@ -316,11 +172,7 @@ def sweep(
     cache = None if cache_dir is None else os.fspath(cache_dir)
     with ExitStack() as stack:
         shown = view or stack.enter_context(default_view(folder, verbose))
-        if isinstance(executor, Executor):
-            engine = executor
-        else:
-            made = make_executor(executor, folder.path, jobs, threads, **own)
-            engine = stack.enter_context(made)
+        engine = stack.enter_context(make(folder.path))
         records = run_sweep(
             read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown
         )

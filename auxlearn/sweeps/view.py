@@ -16,9 +16,9 @@ from rich.text import Text
 
 from auxlearn.core.metric_names import Quantity, sign
 from auxlearn.core.progress import Reporter
+from auxlearn.executors.jobs import FAILURES, Outcome
 from auxlearn.results.console import default_reporter, in_notebook, output
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import FAILURES, Outcome
 from auxlearn.sweeps.plan import Trial
 
 #: Maximum number of trials in the live table; running trials have precedence, then the latest.

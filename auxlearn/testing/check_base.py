@@ -32,7 +32,7 @@ from auxlearn.testing.tiny_run import (
     build,
     write_dataset,
 )
-from auxlearn.training.run import train
+from auxlearn.training.train import train
 
 CPU = torch.device("cpu")
 
@@ -110,14 +110,14 @@ class Checks(ABC):
         save_untrained(self.folder / "encoder")
         whole, killed = self.folder / "whole", self.folder / "killed"
         with mock.patch("auxlearn.results.plots.plot_run"):  # drawing takes longer than training
-            train(self.config(data, whole))
+            train(self.config(data, whole), verbose=False)
             try:
                 train(self.config(data, killed), _Killer(STEPS))
             except _Killed:
                 pass
             else:
                 raise AssertionError("the run was not interrupted")
-            train(self.config(data, killed))
+            train(self.config(data, killed), verbose=False)
         compared = 0
         for path in sorted(whole.rglob("*")):
             place = path.relative_to(whole)

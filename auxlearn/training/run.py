@@ -27,7 +27,7 @@ from auxlearn.data.leaks import example_keys, save_trained_on, trained_on
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.device import check_compiler, choose_compute, usual_torch
+from auxlearn.encoders.device import check_compiler, choose_compute
 from auxlearn.encoders.trainable import LowRankAdapters, compile_body
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
@@ -62,26 +62,19 @@ from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.base import Weighting
 
 
-@usual_torch()
-def train(
+def train_run(
     config: RunConfig,
-    reporter: Reporter | None = None,
+    weighting: Weighting,
+    reporter: Reporter,
     dataset: TextDataset | None = None,
     processes: Processes = ALONE,
 ) -> RunResults:
-    """Train and evaluate, or resume an unfinished run, or return the results of a finished one.
+    """Train and evaluate one run of a resolved configuration, or resume an unfinished one, or
+    return the results of a finished one.
 
     A data set in memory is saved as the folder that ``config.dataset`` names. Of several processes
     this is the leader; the others call :func:`follow`.
     """
-    reporter = reporter or Reporter()
-    config = config.resolved()
-    weighting = build_weighting(config)
-    if weighting.branches is not None:
-        raise ConfigError(
-            f"{config.weights.name} compares whole runs here: train by auxlearn.train, or add "
-            "horizon steps"
-        )
     compute = choose_compute(config)
     folder = RunFolder.of(config)
     config = folder.with_own_data(config)
@@ -143,7 +136,6 @@ def train(
     return replace(results, folder=folder.path)
 
 
-@usual_torch()
 def follow(processes: Processes, dataset: TextDataset | None) -> Path:
     """Take part in the runs of a leader, writing nothing of them; return the last folder."""
     while "folder" not in (told := processes.share()):

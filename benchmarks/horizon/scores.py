@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from auxlearn.evaluation.paired import (
+from auxlearn.training.whole_runs.paired import (
     calibrated_log_losses,
     example_weights,
     log_losses,

@@ -30,8 +30,8 @@ from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.results import plots
 from auxlearn.scoring import pseudo_likelihood
-from auxlearn.sweeps import branches
 from auxlearn.testing.checks import report
+from auxlearn.training import train as train_module
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.accelerator import pretend
@@ -98,7 +98,7 @@ def train(config: dict[str, Any], stop_after: int | None = None, idle_peer: bool
         patch.setattr(TrainingLoop, "run_step", step)
         patch.setattr(plots, "plot_run", lambda *given: [])  # figures take longer than the run
         if idle_peer:
-            patch.setattr(branches, "joined", lambda: nullcontext(IdlePeer(0, 2)))
+            patch.setattr(train_module, "joined", lambda: nullcontext(IdlePeer(0, 2)))
         try:
             results = auxlearn.train(RunConfig.model_validate(config)).reproducible()
         except Interrupted:

@@ -129,5 +129,5 @@ def test_a_refused_sweep_saves_no_data(settings, tmp_path):
     assert not (tmp_path / "out").exists()
     with pytest.raises(ConfigError, match="dataset_name is for a data set in memory"):
         auxlearn.sweep({"name": "x", "base": {}}, output=tmp_path / "out", dataset_name="reviews")
-    with pytest.raises(ConfigError, match="unknown engine 'slrum': did you mean 'slurm'"):
+    with pytest.raises(ConfigError, match="unknown executor 'slrum': did you mean 'slurm'"):
         auxlearn.sweep({"name": "x", "base": {}}, output=tmp_path / "out", executor="slrum")

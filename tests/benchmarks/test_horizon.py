@@ -132,7 +132,7 @@ def one_draw(first, lower=0.0, higher=0.0):
 
 
 def test_the_rule_of_the_benchmark_is_that_of_meta():
-    """The same runs are tried and taken as :func:`auxlearn.sweeps.branches.search` tries them."""
+    """The same runs are tried and taken as ``branches.search`` of the package tries them."""
     order = scores.DEFAULT_ORDER
     up = one_draw(0.02, higher=0.03)
     assert tried(up, order, "calibrated", "best") == ["steps 0.3", "steps 0.5"]

@@ -14,9 +14,9 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from auxlearn import RunConfig, train
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
-from auxlearn.evaluation.paired import log_losses
-from auxlearn.sweeps.branches import best_of, search
 from auxlearn.training.loop import TrainingLoop
+from auxlearn.training.whole_runs.branches import best_of, search
+from auxlearn.training.whole_runs.paired import log_losses
 from auxlearn.weighting.base import Branches
 from benchmarks import two_ends
 from benchmarks.horizon.bed import Setting, write_split

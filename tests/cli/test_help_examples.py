@@ -14,9 +14,10 @@ import yaml
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
 from auxlearn.commands.options import ExampleCommand
+from auxlearn.core.registry import EXECUTORS
 from tests import helpers
 from tests.cli.helpers import call
-from tests.sweeps.conftest import InlineExecutor, write_dataset
+from tests.sweeps.conftest import InlineOfSweep, write_dataset
 
 EXAMPLE_FILES = Path(__file__).parents[2] / "examples"
 
@@ -72,8 +73,9 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Run commands in a folder, with trials in this process and without plots."""
     patch.chdir(folder)
     patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
-    for name in ("LocalExecutor", "SlurmExecutor"):
-        patch.setattr(f"auxlearn.sweeps.executors.{name}", lambda *_: InlineExecutor())
+    for name in ("local", "slurm"):
+        EXECUTORS.get(name)
+        patch.setitem(EXECUTORS._registered, name, InlineOfSweep)
     helpers.only_builtin_plugins(patch)
 
 

@@ -12,8 +12,8 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import TASKS, register_task
 from auxlearn.core.run_settings import section_of
 from auxlearn.results.folder import default_output
-from auxlearn.sweeps import branches
 from auxlearn.tasks.base import MaskedLanguageModelling
+from auxlearn.training import train as train_module
 from tests.cli.helpers import call, error
 from tests.results import examples
 
@@ -32,7 +32,7 @@ def trained(monkeypatch) -> list[RunConfig]:
                 advance(5)
         return examples.results("l3mask", seen=4)
 
-    monkeypatch.setattr(branches, "train", train)
+    monkeypatch.setattr(train_module, "train_resolved", train)
     return configs
 
 

@@ -13,7 +13,7 @@ from auxlearn.comparison.runs import named_runs, run_names
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import SweepError, UserError
 from auxlearn.core.files import write_checked_json
-from auxlearn.sweeps.jobs import Outcome
+from auxlearn.executors.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests import helpers
 from tests.cli.helpers import call, error

@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 from sklearn.metrics import balanced_accuracy_score, log_loss
 
-from auxlearn.evaluation.paired import (
+from auxlearn.training.whole_runs.paired import (
     calibrated_log_losses,
     example_weights,
     fitted_beta,

@@ -19,11 +19,10 @@ from unittest import mock
 
 import pytest
 
-from auxlearn import RunConfig
+from auxlearn import RunConfig, train
 from auxlearn.core.errors import UserError
 from auxlearn.results.record import RunResults
 from auxlearn.training.pretrain import pretrain
-from auxlearn.training.run import train
 from tests import helpers
 
 #: Moments at which the disk is full, spread over the writes of a run; as many as it has writes, if

@@ -8,9 +8,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from auxlearn.executors.jobs import Outcome
 from auxlearn.reports.page import FILE
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.cli.helpers import call
 from tests.reports import runs
@@ -23,7 +23,7 @@ def test_train_writes_the_report_of_its_run(tmp_path, monkeypatch):
     def train(config, reporter, dataset=None, executor=None):
         return RunResults.load(runs.write_run(run, data))
 
-    monkeypatch.setattr("auxlearn.sweeps.branches.train", train)
+    monkeypatch.setattr("auxlearn.training.train.train_resolved", train)
     arguments = ["train", "--dataset", data, "--output", run]
     assert call(*arguments).exit_code == 0
     assert not (run / FILE).exists()
@@ -46,7 +46,7 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
         return [place.record(one, False) for one in place.load_plan()]
 
     monkeypatch.setattr("auxlearn.sweeps.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("auxlearn.sweeps.executors.LocalExecutor", MagicMock())
+    monkeypatch.setattr("auxlearn.executors.jobs.EXECUTORS.get", lambda name: MagicMock())
     result = call("sweep", tmp_path / "sweep.yaml", "--output", folder, "--report")
     assert result.exit_code == (0 if finished else 1), result.output
     text = (folder / FILE).read_text(encoding="utf-8")

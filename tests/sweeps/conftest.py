@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from auxlearn.executors.jobs import Executor, Job, Outcome
+from auxlearn.executors.slurm import SlurmOptions
+from auxlearn.executors.worker import run_job
 from auxlearn.sweeps.execute import View
-from auxlearn.sweeps.executors import Executor
-from auxlearn.sweeps.jobs import Job, Outcome
-from auxlearn.sweeps.worker import run_job
 from tests import helpers
 
 #: A plug-in with tasks that fail.
@@ -74,6 +74,15 @@ class InlineExecutor(Executor):
     def stop(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class InlineOfSweep(InlineExecutor):
+    """The same, as a registered executor is made."""
+
+    Options = SlurmOptions
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
 
 
 class Messages(View):

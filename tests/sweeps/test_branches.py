@@ -14,16 +14,21 @@ import auxlearn
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, UserError
 from auxlearn.core.progress import Reporter
-from auxlearn.evaluation.paired import Difference, ExampleLosses
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import branches_grid
-from auxlearn.sweeps import branches
-from auxlearn.sweeps.branches import Gain, alone, best_of, search, together, train
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.run import train as train_one
+from auxlearn.training.train import train_resolved
+from auxlearn.training.whole_runs import branches
+from auxlearn.training.whole_runs.branches import Gain, alone, best_of, search, together
+from auxlearn.training.whole_runs.paired import Difference, ExampleLosses
 from auxlearn.weighting.base import Branches
 from tests.helpers import assert_same_files, read_lines
 from tests.sweeps.conftest import InlineExecutor
+
+
+def train(config, reporter=None, executor=None):
+    return train_resolved(config.resolved(), reporter, executor=executor)
+
 
 RULE = Branches((0.3, 0.1, 0.5), "steps", 0.5)
 
@@ -140,7 +145,7 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     assert [one.taken for one in results.branches] == [False, False, True]
     assert results.weights == {"primary": 0.5, "random_mlm": 0.5}
     fixed = {"fixed": {"alpha": 0.5, "mix": "steps"}}
-    other = train_one(config(weights=fixed, output=str(tmp_path / "fixed")))
+    other = train(config(weights=fixed, output=str(tmp_path / "fixed")))
     assert results.evaluations == other.evaluations
     assert results.best == other.best
     files = ("model/model.safetensors", "predictions/dev.jsonl", "predictions/test.jsonl")
@@ -177,7 +182,7 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
 def test_without_evidence_the_run_is_the_single_task(config, evidence, tmp_path):
     evidence()
     results = train(config())
-    single = train_one(config(aux=[], weights="fixed", output=str(tmp_path / "single")))
+    single = train(config(aux=[], weights="fixed", output=str(tmp_path / "single")))
     assert results.weights == {"primary": 1.0, "random_mlm": 0.0}
     assert results.evaluations == single.evaluations
     first, second = (
@@ -344,12 +349,6 @@ def test_options_that_do_not_go_together(config, options, message):
         config(weights={"meta": options}).resolved()
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_one_training_refuses_to_compare_runs(config, tmp_path):
-    with pytest.raises(ConfigError, match=r"train by auxlearn\.train, or add horizon steps"):
-        train_one(config())
-    assert not (tmp_path / "run").exists()
 
 
 def test_inputs_of_the_run_are_those_of_its_branches(config, tmp_path, fast_settings):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from auxlearn.executors.worker import run_job
 from auxlearn.sweeps.execute import run_sweep, trial_state
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import rounds
 from auxlearn.sweeps.sweep_file import read_sweep
-from auxlearn.sweeps.worker import run_job
 from auxlearn.training.inputs import InputReader
 from auxlearn.training.loop import TrainingLoop
 from tests.helpers import read_lines, write_splits

@@ -6,9 +6,9 @@ import json
 import pytest
 from rich.console import Console
 
+from auxlearn.executors.jobs import Outcome
 from auxlearn.sweeps import view as module
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile
 from auxlearn.sweeps.view import ConsoleView, SweepProgress

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from auxlearn.core.errors import SweepError
+from auxlearn.executors import ray as ray_engine
+from auxlearn.executors.jobs import Job
+from auxlearn.executors.local import LocalExecutor, default_threads
+from auxlearn.executors.ray import RayExecutor
+from auxlearn.executors.slurm import SlurmExecutor
 from auxlearn.sweeps.execute import run_sweep
-from auxlearn.sweeps.executors import LocalExecutor, RayExecutor, SlurmExecutor, ray as ray_engine
-from auxlearn.sweeps.executors.local import default_threads
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import Job
 from auxlearn.sweeps.sweep_file import read_sweep
 from tests.cli.helpers import call
 from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor
@@ -52,7 +53,7 @@ def test_without_shared_memory_one_line_says_what_is_needed(sweep_file, tmp_path
 def test_the_end_of_a_terminal_does_not_kill_the_helper_of_loky():
     script = """
 import os, signal, time
-from auxlearn.sweeps.executors.local import _quiet_tracker
+from auxlearn.executors.local import _quiet_tracker
 from joblib.externals.loky.backend.resource_tracker import _resource_tracker as helper
 signal.signal(signal.SIGHUP, lambda *_: print("received", flush=True))
 with _quiet_tracker():
@@ -140,7 +141,7 @@ def outcomes(executor, count: int) -> list[tuple[str, str]]:
     for number in range(count):
         while len(executor._running) == executor.slots:
             found += executor.wait(1.0)
-        executor.submit(Job(str(number), {}, "", str(Path.cwd()), 1))
+        executor.submit(Job(str(number), len, {}, "", str(Path.cwd()), 1))
     while len(found) < count:
         found += executor.wait(1.0)
     return [tuple(outcome.error.split()) for outcome in found]
@@ -155,7 +156,7 @@ def test_ray_assigns_the_gpus_to_the_trials(two_gpus, monkeypatch):
         import os
         import time
 
-        from auxlearn.sweeps.jobs import Outcome
+        from auxlearn.executors.jobs import Outcome
 
         time.sleep(0.5)
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all") or "none"
@@ -174,11 +175,6 @@ def test_ray_assigns_the_gpus_to_the_trials(two_gpus, monkeypatch):
     with RayExecutor(gpus=0, address=two_gpus) as executor:
         assert executor.slots == 4
         assert {gpu for gpu, _ in outcomes(executor, 2)} == {"none"}
-
-
-def test_slurm_refuses_fractions_of_gpus(tmp_path):
-    with pytest.raises(SweepError, match=r"whole GPUs only: --gpus 0\.5"):
-        SlurmExecutor(tmp_path, gpus=0.5, cluster="local")
 
 
 def processes_of(parent: int) -> list[int]:

@@ -11,9 +11,9 @@ from auxlearn.core.files import content_digest
 from auxlearn.core.locks import is_held
 from auxlearn.core.settings import USUAL
 from auxlearn.data.memory import read_memory
+from auxlearn.executors.jobs import Outcome
 from auxlearn.sweeps import folder as module
 from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import dump_sweep, read_sweep
 from tests.cli.helpers import error

@@ -4,10 +4,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import auxlearn
+from auxlearn import train
 from auxlearn.core.config import RunConfig
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.branches import train
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep

@@ -59,7 +59,7 @@ def begin(monkeypatch, config: RunConfig):
     monkeypatch.setattr(run_module._Run, "prepare", stop)
     said = helpers.Messages()
     with pytest.raises(Begun):
-        run_module.train(config, said)
+        auxlearn.train(config, said)
     return found["encoder"], found["record"], " | ".join(said.lines)
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import auxlearn
+from auxlearn import train
 from auxlearn.core.errors import RunError, UserError
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.pretrain import PretrainFolder, pretrain
-from auxlearn.training.run import train
 from tests import helpers
 from tests.cli.helpers import error
 

@@ -274,9 +274,9 @@ def start_pair(*arguments):
 #: A function of a process that fails in its second call, what the process does, and the line.
 FAULTS = [
     (1, "raise auxlearn.evaluation.evaluator.Evaluator.dev_metrics", "a fault on purpose"),
-    (0, "raise auxlearn.sweeps.branches._copy_folder", "a fault on purpose"),
+    (0, "raise auxlearn.training.whole_runs.branches._copy_folder", "a fault on purpose"),
     (1, "stop auxlearn.evaluation.evaluator.Evaluator.dev_metrics", "has not answered for"),
-    (0, "stop auxlearn.sweeps.branches._copy_folder", "has not answered for"),
+    (0, "stop auxlearn.training.whole_runs.branches._copy_folder", "has not answered for"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Worker process: runs one trial and returns its outcome, whichever executor started it."""
+"""Worker process: runs one job and returns its outcome, whichever executor started it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,24 @@ from collections.abc import Iterator
 from contextlib import ExitStack, chdir, contextmanager, suppress
 from pathlib import Path
 
-from auxlearn.sweeps.jobs import Job, Outcome, State
+from auxlearn.executors.jobs import Job, Outcome, State
 
 
 def start_worker(parent: int) -> None:
-    """Import what every trial needs, leave Ctrl-C to the sweep, and end with the parent process."""
+    """Leave Ctrl-C to the parent process, and end with it."""
     with suppress(OSError):
         os.setsid()
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
-    import auxlearn.sweeps.branches  # noqa: F401
 
 
 def _end_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.2)
-    os._exit(1)  # the trial resumes from its last checkpoint
+    os._exit(1)  # the run resumes from its last checkpoint
 
 
 def run_job(job: Job) -> Outcome:
-    """Train one trial; exceptions become its outcome."""
+    """Run one job; exceptions become its outcome."""
     with _printing_to(Path(job.log)):
         try:
             with _working_in(job.folder):
@@ -52,8 +51,8 @@ def _working_in(folder: str) -> Iterator[None]:
             stack.enter_context(chdir(folder))
         except OSError as error:
             raise SweepError(
-                f"{platform.node()} cannot open {folder} ({error.strerror}), where the sweep was "
-                "started: start it in a folder on a disk that all machines share"
+                f"{platform.node()} cannot open {folder} ({error.strerror}), where the job was "
+                "begun: begin it in a folder on a disk that all machines share"
             ) from None
         yield
 
@@ -64,13 +63,12 @@ def _train(job: Job) -> Outcome:
     from auxlearn.core.config import RunConfig
     from auxlearn.core.errors import Interrupted, RunInUse
     from auxlearn.core.validation import validate
-    from auxlearn.sweeps.branches import train
 
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)
-    config = validate(RunConfig, job.config, f"trial {job.digest}")
+    config = validate(RunConfig, job.config, f"run {job.digest}")
     try:
-        train(config)
+        job.train(config.resolved())  # which imports its plug-ins
     except Interrupted as error:
         return Outcome(job.digest, "interrupted", str(error))
     except RunInUse as error:

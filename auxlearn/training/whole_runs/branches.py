@@ -3,8 +3,8 @@
 A branch is an ordinary run with fixed shares, or of the primary task alone, in a folder of its own
 below ``branches/`` of the run folder. All branches have the same seed: the same initial parameters,
 the same batches of the primary task and the same dropout masks. They are compared on dev by
-:mod:`auxlearn.evaluation.paired`; test data play no part. The model, metrics and predictions of the
-branch that is taken become those of the run.
+:mod:`auxlearn.training.whole_runs.paired`; test data play no part. The model, metrics and
+predictions of the branch that is taken become those of the run.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, Interrupted, RunError
+from auxlearn.core.errors import Interrupted, RunError
 from auxlearn.core.files import expand, replaced_folder, write_bytes, write_manifest
 from auxlearn.core.metric_names import Quantity
-from auxlearn.core.processes import Processes, joined
+from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import PluginChoice
 from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.encoders.device import usual_torch
-from auxlearn.evaluation.paired import Difference, ExampleLosses
+from auxlearn.executors.jobs import Executor, Job, run_jobs
 from auxlearn.kinds.choose import CLASSIFICATION, kind_of
 from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
 from auxlearn.results.record import LOGS, Branch, RunResults
-from auxlearn.sweeps.jobs import Executor, Job, run_jobs
-from auxlearn.training import run
 from auxlearn.training.inputs import RunInputs, code_content, save_inputs
+from auxlearn.training.run import load_finished, train_run
 from auxlearn.training.setup import build_weighting, check_shared_parameters, check_source
+from auxlearn.training.whole_runs.paired import Difference, ExampleLosses
 from auxlearn.weighting.base import Branches
 
 #: Weight of each objective in a branch, the primary task first.
@@ -120,40 +120,17 @@ def branch_config(
     return config.model_copy(update=changes).resolved()
 
 
-@usual_torch()
-def train(
+def train_branches(
     config: RunConfig,
-    reporter: Reporter | None = None,
-    dataset: TextDataset | None = None,
-    executor: Executor | None = None,
-) -> RunResults:
-    """Train by a rule of any kind: one run, or branches, which an executor (closed by the caller)
-    runs, or which follow one another in this process. For data in memory see ``training.run``.
-    """
-    with joined() as processes:
-        if not processes.leads:
-            return RunResults.load(run.follow(processes, dataset))
-        if processes.count > 1 and executor is not None:
-            raise ConfigError(
-                f"jobs: {processes.count} processes train each run together here, so that runs "
-                "follow one another: leave --jobs out, or start one process"
-            )
-        results = _train(config, reporter or Reporter(), dataset, executor, processes)
-        processes.share({"folder": str(results.folder)})
-    return results
-
-
-def _train(
-    config: RunConfig,
+    rule: Branches,
     reporter: Reporter,
     dataset: TextDataset | None,
     executor: Executor | None,
     processes: Processes,
 ) -> RunResults:
-    config = config.resolved()
-    rule = build_weighting(config).branches
-    if rule is None:
-        return run.train(config, reporter, dataset, processes)
+    """Train the runs that a rule compares, one after another or by an executor, and make the best
+    of them the run of the configuration; or return the results of a finished one.
+    """
     folder = RunFolder.of(config)
     if not folder.finished:
         folder.check(config)
@@ -162,10 +139,17 @@ def _train(
     with folder.locked(config):
         if folder.finished:
             _delete_models(folder)
-            return run.load_finished(folder, config, reporter)
+            return load_finished(folder, config, reporter)
         if dataset is not None and not expand(config.dataset).is_dir():
             save_folder(dataset, expand(config.dataset), config.columns)
         return _Training(config, rule, folder, reporter, executor, processes).run()
+
+
+@usual_torch()
+def train_branch(
+    config: RunConfig, reporter: Reporter | None = None, processes: Processes = ALONE
+) -> RunResults:
+    return train_run(config, build_weighting(config), reporter or Reporter(), processes=processes)
 
 
 @dataclass
@@ -229,18 +213,23 @@ class _Training:
         if self.executor is None:
             for weights, config in configs.items():
                 with shown.branch(self.title(weights)):
-                    self.found[weights] = run.train(config, shown, processes=self.processes)
+                    self.found[weights] = train_branch(config, shown, self.processes)
             return
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
-            self.found[weights] = run.train(config)  # they have finished
+            self.found[weights] = train_branch(config)  # they have finished
 
     def _run_in_processes(
         self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: _BranchReporter
     ) -> None:
         titles = {config.digest: self.title(weights) for weights, config in configs.items()}
         jobs = deque(
-            Job.of(config, Path(f"{self.paths[weights].absolute()}.log"), executor.threads)
+            Job.of(
+                config,
+                train_branch,
+                Path(f"{self.paths[weights].absolute()}.log"),
+                executor.threads,
+            )
             for weights, config in configs.items()
         )
 

@@ -5,14 +5,34 @@ from __future__ import annotations
 import math
 import os
 import time
+from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from auxlearn.core.errors import SweepError, first_line
 from auxlearn.core.lazy import library
-from auxlearn.sweeps.jobs import Executor, Job, Outcome
-from auxlearn.sweeps.worker import run_job
+from auxlearn.core.registry import register_executor
+from auxlearn.core.validation import Settings
+from auxlearn.executors.jobs import Executor, Job, Outcome
+from auxlearn.executors.worker import run_job
 
 
+class RayOptions(Settings):
+    """Options of the executor ``ray``."""
+
+    address: str | None = Field(
+        None, description="Address of a running Ray cluster, or auto; by default one is started."
+    )
+    gpus: float | None = Field(
+        None,
+        ge=0,
+        description="GPUs per trial, which may be a fraction; by default 1 if there are any, or an "
+        "equal part of them if more trials run at a time.",
+    )
+
+
+@register_executor("ray")
 class RayExecutor(Executor):
     """Runs trials as tasks of Ray, on this machine or on a cluster that shares the sweep's folder.
 
@@ -20,10 +40,13 @@ class RayExecutor(Executor):
     after a CUDA error every later call in its process fails.
     """
 
+    Options = RayOptions
+
     def __init__(
         self,
         jobs: int | None = None,
         threads: int | None = None,
+        folder: Path | None = None,
         gpus: float | None = None,
         address: str | None = None,
     ) -> None:

@@ -7,12 +7,25 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from auxlearn.core.errors import SweepError, first_line
 from auxlearn.core.lazy import library
-from auxlearn.sweeps.jobs import Executor, Job, Outcome
-from auxlearn.sweeps.worker import run_job
+from auxlearn.core.registry import register_executor
+from auxlearn.core.validation import Settings
+from auxlearn.executors.jobs import Executor, Job, Outcome
+from auxlearn.executors.worker import run_job
 
 
+class SlurmOptions(Settings):
+    """Options of the executor ``slurm``."""
+
+    partition: str | None = Field(None, description="SLURM partition.")
+    minutes: int = Field(240, ge=1, description="Time limit of a SLURM job in minutes.")
+    gpus: int = Field(0, ge=0, description="GPUs per trial.")
+
+
+@register_executor("slurm")
 class SlurmExecutor(Executor):
     """Runs each trial as a SLURM job, by submitit; the sweep's folder must be on a shared disk.
 
@@ -20,33 +33,31 @@ class SlurmExecutor(Executor):
     queued them: the next one finds their results.
     """
 
+    Options = SlurmOptions
+
     def __init__(
         self,
         folder: Path,
-        jobs: int = 100,
+        jobs: int | None = None,
         threads: int | None = None,
-        gpus: float | None = None,
+        gpus: int = 0,
         minutes: int = 240,
         partition: str | None = None,
         cluster: str = "slurm",
     ) -> None:
         submitit = library("submitit", "the slurm executor", "slurm")
-        if gpus is not None and not float(gpus).is_integer():
-            raise SweepError(
-                f"SLURM assigns whole GPUs only: --gpus {gpus:g} requests a fraction of one"
-            )
         if cluster == "slurm" and shutil.which("srun") is None:
             raise SweepError(
                 "SLURM is not available here (srun is not found): use another --executor"
             )
-        self.slots = jobs
+        self.slots = jobs or 100
         self.threads = threads or 1
-        self._queue = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        self._queue = submitit.AutoExecutor(folder=folder / "slurm", cluster=cluster)
         settings: dict[str, Any] = {
             "name": "auxlearn",
             "timeout_min": minutes,
             "cpus_per_task": self.threads,
-            "gpus_per_node": int(gpus or 0),
+            "gpus_per_node": gpus,
         }
         if partition is not None:
             settings["slurm_partition"] = partition

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import SweepError
-from auxlearn.sweeps.jobs import Executor, Job, Outcome
-from auxlearn.sweeps.worker import run_job, start_worker
+from auxlearn.core.registry import register_executor
+from auxlearn.executors.jobs import Executor, Job, Outcome
+from auxlearn.executors.worker import run_job, start_worker
 
 
 def default_threads(jobs: int) -> int:
@@ -26,14 +27,17 @@ def default_threads(jobs: int) -> int:
     return max(1, (os.cpu_count() or 1) // jobs)
 
 
+@register_executor("local")
 class LocalExecutor(Executor):
     """Runs trials in processes of this machine, by the loky of joblib: an executor of one process
     for each slot, so that its death fails one trial, and so that it starts and imports once for
     many.
     """
 
-    def __init__(self, jobs: int = 1, threads: int | None = None) -> None:
-        self.slots = jobs
+    def __init__(
+        self, jobs: int | None = None, threads: int | None = None, folder: Path | None = None
+    ) -> None:
+        self.slots = jobs = jobs or 1
         self.threads = threads or default_threads(jobs)
         gpus = _visible_gpus() if jobs > 1 else []
         self._slots = [

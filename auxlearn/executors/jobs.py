@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import ValidationError
 
 from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError, describe
+from auxlearn.core.registry import EXECUTORS
+from auxlearn.core.settings import PluginChoice
 from auxlearn.core.signals import StopRequest
+from auxlearn.core.validation import Settings, validate
 
-#: How a trial ended. "locked": another process is running in its folder. "error": an error that the
+#: How a run ended. "locked": another process is running in its folder. "error": an error that the
 #: user can fix. "crash": any other exception. "killed": the process died.
 State = Literal[
     "finished", "locked", "interrupted", "error", "crash", "out of memory", "killed", "disk full"
 ]
 FAILURES = ("error", "crash", "out of memory", "killed", "disk full")
-#: Those that are not of the trial: the same command runs it again.
+#: Those that are not of the run: the same command runs it again.
 PASSING = ("killed", "disk full")
 
 #: Seconds between two looks at running jobs.
@@ -26,35 +33,47 @@ UPDATE_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Job:
-    """A trial as it is sent to a process."""
+    """A run as it is sent to a process."""
 
     digest: str
-    config: dict[str, Any]  # the resolved configuration; ``output`` is the trial's folder
-    log: str  # file for the output of the trial
+    #: Trains a resolved configuration; a function of a module, which the process imports.
+    train: Callable[[RunConfig], object]
+    config: dict[str, Any]  # the resolved configuration; ``output`` is the run folder
+    log: str  # file for the output of the run
     #: Where the sweep was started: relative paths are relative to it, wherever the worker runs.
     folder: str
     #: Of torch. Sums depend on it in their last digits, so it is the same for every executor.
     threads: int
 
     @classmethod
-    def of(cls, config: RunConfig, log: Path, threads: int) -> Self:
+    def of(
+        cls, config: RunConfig, train: Callable[[RunConfig], object], log: Path, threads: int
+    ) -> Self:
         """Return the job of a run; it works where this process does."""
         content = config.model_dump(mode="json")
-        return cls(config.digest, content, str(log), str(Path.cwd()), threads)
+        return cls(config.digest, train, content, str(log), str(Path.cwd()), threads)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a trial."""
+    """How a run ended."""
 
     digest: str
     state: State
-    error: str = ""  # in one line; empty for a finished trial
+    error: str = ""  # in one line; empty for a finished run
     trace: str = ""  # traceback of a crash
 
 
 class Executor(ABC):
-    """Runs jobs in processes of their own, ``slots`` at a time with ``threads`` each."""
+    """Runs jobs in processes of their own, ``slots`` at a time with ``threads`` each.
+
+    One that is registered by ``register_executor`` is made as ``cls(jobs=..., threads=...,
+    folder=..., **options)``: what the user has asked for, ``None`` if nothing, and the folder of
+    the sweep.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Settings]] = Settings
 
     slots: int
     threads: int
@@ -80,6 +99,32 @@ class Executor(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def executor_maker(
+    executor: str | Mapping[str, Any] | Executor, jobs: int | None, threads: int | None
+) -> Callable[[Path], AbstractContextManager[Executor]]:
+    """Check an executor that is given by name, with options or as an object; return what makes it
+    for the folder of a sweep, and closes it after the block unless it is the caller's own.
+    """
+    if isinstance(executor, Executor):
+        if jobs is not None or threads is not None:
+            raise ConfigError(
+                "jobs and threads are those of the executor that is given: leave them out, or name "
+                "an executor"
+            )
+        return lambda folder: nullcontext(executor)
+    try:
+        choice = PluginChoice.model_validate(executor)
+    except ValidationError:
+        raise ConfigError(
+            f"executor: {describe(executor)} is no name, nor one name with its options: write "
+            "local, or {slurm: {partition: gpu}}"
+        ) from None
+    cls, options = EXECUTORS.get(choice.name), EXECUTORS.options(choice.name)
+    found: Settings = validate(options, choice.options, f"executor {choice.name}")
+    given = {"jobs": jobs, "threads": threads, **found.model_dump()}
+    return lambda folder: cls(folder=folder, **given)
 
 
 def run_jobs(

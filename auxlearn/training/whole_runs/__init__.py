@@ -1,0 +1,1 @@
+"""Rules that compare whole runs, such as ``meta``: which they train, and which one is taken."""
