@@ -146,16 +146,16 @@ BUDGETS = {
     "losses": 1340,
     "weighting": 3716,
     "results": 2782,
-    "executors": 640,
+    "executors": 695,
     "evaluation": 1295,
-    "training": 3835,
+    "training": 4570,
     "mask_analysis": 1148,
-    "sweeps": 2875,
+    "sweeps": 2010,
     "comparison": 3382,
     "reports": 742,
     "testing": 890,
-    "commands": 1856,
-    "root": 320,
+    "commands": 1890,
+    "root": 325,
 }
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from unittest.mock import MagicMock
 
 import pytest
 
+from auxlearn.core.registry import EXECUTORS
 from auxlearn.executors.jobs import Outcome
 from auxlearn.reports.page import FILE
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.cli.helpers import call
 from tests.reports import runs
+from tests.sweeps.conftest import InlineOfSweep
 
 
 def test_train_writes_the_report_of_its_run(tmp_path, monkeypatch):
@@ -46,7 +47,8 @@ def test_sweep_writes_the_report_also_after_failures(tmp_path, monkeypatch, fini
         return [place.record(one, False) for one in place.load_plan()]
 
     monkeypatch.setattr("auxlearn.sweeps.execute.run_sweep", run_sweep)
-    monkeypatch.setattr("auxlearn.executors.jobs.EXECUTORS.get", lambda name: MagicMock())
+    EXECUTORS.get("local")
+    monkeypatch.setitem(EXECUTORS._registered, "local", InlineOfSweep)
     result = call("sweep", tmp_path / "sweep.yaml", "--output", folder, "--report")
     assert result.exit_code == (0 if finished else 1), result.output
     text = (folder / FILE).read_text(encoding="utf-8")
