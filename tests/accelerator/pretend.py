@@ -2,17 +2,11 @@
 
 Its tensors say ``pretend:0`` and keep their numbers on the CPU. As with CUDA, an operation that
 mixes them with CPU tensors raises, and the device has a random generator of its own. What makes the
-host wait for a CUDA device is counted, with its place in the source:
+host wait for a CUDA device is counted: reading a value, a copy to the CPU, and operations whose
+result has a size that depends on values.
 
-* reading a value (``item``, ``float``, ``bool``, ``tolist``, ``equal``), and any copy to the CPU,
-  whose target is pageable memory;
-* a copy to the device without ``non_blocking=True``, such as ``torch.tensor(..., device=...)``;
-* operations whose result has a size that depends on values (``nonzero``, ``unique``, indexing by a
-  boolean mask), and indexing by a tensor of the CPU, which is copied;
-* factorisations that report errors through a status on the device (``torch.linalg.solve``).
-
-Not pretended: pinned memory, streams, several devices, fused kernels (attention is computed in
-separate steps), memory that runs out, and inference mode, which becomes ``torch.no_grad``.
+Not pretended: copies to the device that wait, streams, several devices, fused kernels (attention is
+computed in separate steps), and inference mode, which becomes ``torch.no_grad``.
 
 :func:`install` changes the process for good: a backend cannot be taken back, and torch's autograd
 engine must know of it before its first backward pass. So it runs in a process of its own
@@ -21,13 +15,11 @@ engine must know of it before its first backward pass. So it runs in a process o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache, partial
-from pathlib import Path
-from types import FrameType, SimpleNamespace
-from typing import Any, NamedTuple
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,61 +28,10 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 NAME = "pretend"
 
-ROOT = Path(__file__).parents[2]
-
-#: Folders whose code a wait is ascribed to: whole paths, because any folder above, such as that of
-#: a clone with its virtual environment, may have one of these names.
-WATCHED = tuple(
-    f"{folder.as_posix()}/"
-    for folder in (
-        ROOT / "auxlearn",
-        ROOT / "examples",
-        Path(torch.__file__).parents[1] / "transformers",
-    )
-)
-
 aten = torch.ops.aten
 
-
-class Wait(NamedTuple):
-    """An operation, and ``file:line`` of the innermost frame in :data:`WATCHED`, or "elsewhere"."""
-
-    what: str
-    place: str
-
-
-_lists: list[list[Wait]] = []
-
-
-@contextmanager
-def counted() -> Iterator[list[Wait]]:
-    """Collect the waits within the block, those of blocks inside it included."""
-    waits: list[Wait] = []
-    _lists.append(waits)
-    try:
-        yield waits
-    finally:
-        # By identity: two lists that are both empty are equal.
-        _lists[:] = [other for other in _lists if other is not waits]
-
-
-def place() -> str:
-    """Return where in the watched code the caller was called from."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        path = frame.f_code.co_filename.replace("\\", "/")
-        for folder in WATCHED:
-            if path.startswith(folder):
-                return f"{Path(folder).name}/{path.removeprefix(folder)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return "elsewhere"
-
-
-def _wait(what: str) -> None:
-    if _lists:
-        wait = Wait(what, place())
-        for waits in _lists:
-            waits.append(wait)
+#: The operations that the host has waited for, in order.
+waits: list[str] = []
 
 
 class PretendTensor(torch.Tensor):
@@ -124,7 +65,7 @@ class PretendTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """As of any tensor; torch would look for a storage."""
-        _wait("tolist")
+        waits.append("tolist")
         return self.inner.tolist()
 
     def untyped_storage(self) -> Any:
@@ -144,7 +85,7 @@ class _Everything(TorchDispatchMode):
 #: Copies between devices; all else wants its tensors on one.
 COPIES = {aten.copy_.default, aten._to_copy.default}
 
-#: Take CPU tensors as indices, at the price of a blocking copy.
+#: Take CPU tensors as indices, at the price of a copy.
 INDEXING = {
     aten.index.Tensor,
     aten.index_put.default,
@@ -163,7 +104,7 @@ TAKE_SCALARS = (
     "aten::_foreach_",
 )
 
-#: The host waits for their results: for values, for sizes, or for a status.
+#: The host waits for their results, for values or for sizes.
 WAITING = (
     "aten::_local_scalar_dense",
     "aten::equal",
@@ -173,53 +114,34 @@ WAITING = (
     "aten::unique_",
     "aten::bincount",
     "aten::repeat_interleave.Tensor",
-    "aten::_linalg_check_errors",
-    "aten::linalg_eigh",
-    "aten::_linalg_eigh",
-    "aten::_linalg_svd",
 )
-
-
-@cache
-def _traits(func: Any) -> SimpleNamespace:
-    name = func.name()
-    return SimpleNamespace(
-        name=name,
-        takes_scalars=torch.Tag.pointwise in func.tags or name.startswith(TAKE_SCALARS),
-        waits=name.startswith(WAITING),
-        draws=torch.Tag.nondeterministic_seeded in func.tags,
-    )
 
 
 def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute an operation on the numbers, if the device is to do it, and wrap what comes out."""
     ours: list[PretendTensor] = []
     foreign: list[Tensor] = []
-    _sort(args, ours, foreign)
-    if kwargs:
-        _sort(tuple(kwargs.values()), ours, foreign)
+    _sort((args, tuple(kwargs.values())), ours, foreign)
     named = kwargs.get("device")
     wanted = None if named is None else torch.device(named).type == NAME
     if not ours and not wanted:
         return func(*args, **kwargs)
     if foreign and ours and func not in COPIES:
         _refuse(func, args, foreign)
-    if _waits(func, args, kwargs, bool(ours), foreign):
-        _wait(func.name())
     if named is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
         kwargs.pop("pin_memory", None)
     on_device = bool(ours) if wanted is None else wanted
     if func is aten.copy_.default:
         on_device = isinstance(args[0], PretendTensor)
+    if ours and (not on_device or func.name().startswith(WAITING) or _by_a_mask(func, args)):
+        waits.append(func.name())
     bare, bare_named = _replaced(_bare, args), _replaced(_bare, kwargs)
-    if on_device and _traits(func).draws:
-        with _generator_of_device():
-            found = func(*bare, **bare_named)
-    else:
-        found = func(*bare, **bare_named)
+    draws = on_device and torch.Tag.nondeterministic_seeded in func.tags
+    with _generator_of_device() if draws else nullcontext():
+        result = func(*bare, **bare_named)
     if not on_device:
-        return found
+        return result
     wrapped = {id(tensor.inner): tensor for tensor in ours}
 
     def wrap(value: Any) -> Any:
@@ -227,7 +149,7 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             return value
         return wrapped[id(value)] if id(value) in wrapped else PretendTensor(value)
 
-    return _replaced(wrap, found)
+    return _replaced(wrap, result)
 
 
 def _sort(values: Any, ours: list[PretendTensor], foreign: list[Tensor]) -> None:
@@ -254,64 +176,42 @@ def _bare(value: Any) -> Any:
     return value.inner if isinstance(value, PretendTensor) else value
 
 
+def _by_a_mask(func: Any, args: Any) -> bool:
+    """Whether an operation reads what a boolean mask chooses: its size depends on values."""
+    indices = args[1] if func is aten.index.Tensor else ()
+    return any(index is not None and index.dtype == torch.bool for index in indices)
+
+
 def _refuse(func: Any, args: Any, foreign: list[Tensor]) -> None:
     """Raise, as CUDA does, if CPU tensors stand where tensors of the device must.
 
     Tensors without dimensions and indices may come from the CPU, but what the device's index.
     """
-    traits = _traits(func)
     if func in INDEXING and isinstance(args[0], PretendTensor):
         foreign = [tensor for tensor in foreign if any(tensor is value for value in args[2:])]
-    wrong = [tuple(tensor.shape) for tensor in foreign if tensor.dim() or not traits.takes_scalars]
+    scalars = torch.Tag.pointwise in func.tags or func.name().startswith(TAKE_SCALARS)
+    wrong = [tuple(tensor.shape) for tensor in foreign if tensor.dim() or not scalars]
     if wrong:
         raise RuntimeError(
-            f"Expected all tensors to be on the same device, but {traits.name} got tensors of "
-            f"{NAME}:0 and of the CPU, the latter of shapes {wrong}, at {place()}"
+            f"Expected all tensors to be on the same device, but {func.name()} got tensors of "
+            f"{NAME}:0 and of the CPU, the latter of shapes {wrong}"
         )
 
 
-def _waits(
-    func: Any, args: Any, kwargs: dict[str, Any], reads: bool, foreign: list[Tensor]
-) -> bool:
-    if func is aten.copy_.default:
-        target, source = args[0], args[1]
-        if isinstance(target, PretendTensor) == isinstance(source, PretendTensor):
-            return False
-        goes_on = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-        return not (isinstance(target, PretendTensor) and goes_on)
-    if func is aten._to_copy.default:
-        to = kwargs.get("device")
-        if to is None or (torch.device(to).type == NAME) == reads:
-            return False
-        return reads or not kwargs.get("non_blocking", False)
-    if not reads:
-        return False
-    if func in INDEXING:
-        indices = [index for index in args[1] if index is not None]
-        masks = [index for index in indices if index.dtype in (torch.bool, torch.uint8)]
-        writes = func is not aten.index.Tensor
-        if writes and len(masks) == len(indices) == 1 and args[2].numel() == 1:
-            # One number for all that a mask chooses becomes masked_fill_. For CUDA torch leaves
-            # the number on the CPU, for this kind of device it does not, so it is not looked at.
-            return masks[0].device.type == "cpu"
-        return bool(masks or foreign)
-    return _traits(func).waits
-
-
 #: The generator of the device.
-_own = torch.Generator().manual_seed(0)
+_generator = torch.Generator().manual_seed(0)
 
 #: What torch asks of a device: ``torch.pretend``.
 _module = SimpleNamespace(
-    default_generators=(_own,),
+    default_generators=(_generator,),
     is_initialized=lambda: True,
     is_available=lambda: True,
     device_count=lambda: 1,
     current_device=lambda: 0,
     _is_in_bad_fork=lambda: False,
-    manual_seed_all=_own.manual_seed,
-    get_rng_state=lambda device=None: _own.get_state(),
-    set_rng_state=lambda state, device=None: _own.set_state(state),
+    manual_seed_all=_generator.manual_seed,
+    get_rng_state=lambda device=None: _generator.get_state(),
+    set_rng_state=lambda state, device=None: _generator.set_state(state),
     get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
 )
 
@@ -320,11 +220,11 @@ _module = SimpleNamespace(
 def _generator_of_device() -> Iterator[None]:
     """Let an operation that draws on the device draw from the device's generator."""
     host = torch.default_generator.get_state()
-    torch.default_generator.set_state(_own.get_state())
+    torch.default_generator.set_state(_generator.get_state())
     try:
         yield
     finally:
-        _own.set_state(torch.default_generator.get_state())
+        _generator.set_state(torch.default_generator.get_state())
         torch.default_generator.set_state(host)
 
 
@@ -387,10 +287,12 @@ def _inference_mode(mode: Any = True) -> Any:
     return torch.no_grad(mode)
 
 
+def device() -> torch.device:
+    return torch.device(NAME, 0)
+
+
 def install() -> None:
     """Give this process the device, for good; before its first backward pass."""
-    if _libraries:
-        return
     _setup_privateuseone_for_python_backend(NAME, backend_module=_module)
     _register()
     # Keeps the identity of parameters, and so their ties, when a module is moved.
@@ -398,12 +300,3 @@ def install() -> None:
     # Tensors made of others by a Python class cannot be inference tensors.
     torch.inference_mode = _inference_mode  # type: ignore[assignment,misc]
     _Everything().__enter__()
-
-
-def device() -> torch.device:
-    return torch.device(NAME, 0)
-
-
-def tensor_of(values: Any, **kinds: Any) -> Tensor:
-    """Return a tensor on the device without counting a wait."""
-    return torch.tensor(values, **kinds).to(device(), non_blocking=True)
