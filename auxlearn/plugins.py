@@ -46,6 +46,7 @@ For weightings:
 
 * ``register_weighting``: class decorator that gives a weighting its name.
 * ``Weighting``: base class of every rule; defines ``weights`` and ``step``.
+* ``KeptWeights``: base class for weights that hold until the next step; defines ``step``.
 * ``LossWeighting``: base class for weights known before the step; defines ``weights``.
 * ``MixOptions``: options of how weighted losses become one optimizer step.
 * ``Branches``: how a rule compares whole runs with fixed weights.
@@ -54,6 +55,7 @@ For weightings:
 * ``LogitWeighting``: base class for weights that are the softmax of learned logits.
 * ``LogitOptions``: options of the logits' optimizer and of gradient scaling.
 * ``GramWeighting``: base class for weights from the gradients' Gram matrix; defines ``weigh``.
+* ``OptimizerState``: part of a rule that keeps the moments of an optimizer of its own.
 * ``ValidationOptions``: options of rules that learn from validation examples.
 * ``TrainingStep``: what a rule is given: gradients, losses, the optimizer step.
 * ``Members``: the objectives that tasks are made of, and those of them that a step has.

@@ -41,6 +41,7 @@ from auxlearn.tasks.base import (
 from auxlearn.weighting.base import (
     Branches as Branches,
     DevHead as DevHead,
+    KeptWeights as KeptWeights,
     Members as Members,
     TrainingStep as TrainingStep,
     ValidationOptions as ValidationOptions,
@@ -67,3 +68,4 @@ from auxlearn.weighting.mixing import (
     MixOptions as MixOptions,
 )
 from auxlearn.weighting.optimizer_steps import gram_matrices as gram_matrices
+from auxlearn.weighting.state import OptimizerState as OptimizerState

@@ -41,7 +41,7 @@ from benchmarks.training import BATCH, Training
 
 STEPS = 2
 #: Rules: one that adds gradients in place, one that needs those of each objective.
-RULES = ("fixed", "pcgrad")
+RULES = ("fixed", "gcs")
 
 
 def main() -> None:

@@ -64,6 +64,7 @@ SINGLE = "single task"
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fixed, separate steps": ("fixed", {"mix": "steps"}),
     "fixed, scaled gradients": ("fixed", {"mix": "scaled"}),
+    "pcgrad": ("torchjd", {"rule": "PCGrad"}),
     "meta": ("meta", {"horizon": "steps"}),
     "meta every 5": ("meta", {"horizon": "steps", "every": 5}),
     "meta, closed dev head": ("meta", {"horizon": "steps", "dev_head": "closed"}),
@@ -74,9 +75,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"
-QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan_released", "upgrad")
+QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan_released", "torchjd")
 #: Contestants on the larger encoder of a CPU, whose optimizer steps take long.
-LARGE = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "upgrad", THROUGH_HIGHER)
+LARGE = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "torchjd", THROUGH_HIGHER)
 
 
 def contestants() -> dict[str, Choice]:

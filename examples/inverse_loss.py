@@ -5,25 +5,15 @@ Use it with ``auxlearn train --plugin examples/inverse_loss.py --weights inverse
 
 import torch
 
-from auxlearn.plugins import Weighting, apply_gradient, register_weighting, weighted_sum
+from auxlearn.plugins import KeptWeights, apply_gradient, register_weighting, weighted_sum
 
 
 @register_weighting("inverse_loss")
-class InverseLoss(Weighting):
+class InverseLoss(KeptWeights):
     """Weights ``1 / loss``, in every step, as training on the sum of the log losses has them."""
-
-    buffers = ("last",)
-
-    def __init__(self, options, objectives):
-        super().__init__(options, objectives)
-        self.last = torch.ones(len(objectives), dtype=torch.float64)
-
-    @property
-    def weights(self):
-        return self.last
 
     def step(self, step):
         gradients = step.gradients()  # also fills step.losses
         losses = torch.stack([step.losses[name] for name in step.names])
-        self.last = 1 / losses.cpu().double()
-        apply_gradient(step, weighted_sum(gradients, self.last))
+        self.current = 1 / losses.cpu().double()
+        apply_gradient(step, weighted_sum(gradients, self.current))

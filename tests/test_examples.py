@@ -136,12 +136,12 @@ def test_a_stopped_table_trains_only_what_is_missing(example, tmp_path, monkeypa
         return record(*[(1, 2, 0)] * 20)
 
     monkeypatch.setitem(measure.__globals__, "weights_by_step", weights_by_step)
-    path, rules = tmp_path / "found.json", ["equal", "meta", "random"]
+    path, rules = tmp_path / "found.json", ["equal", "meta", "gcs"]
     with pytest.raises(KeyboardInterrupt):
         measure(rules, 2, path)
     first, trained[:] = list(trained), []
     runs = measure(rules, 2, path)
-    pairs = [(rule, seed) for seed in (0, 1) for rule in ("meta", "random")]
+    pairs = [(rule, seed) for seed in (0, 1) for rule in ("meta", "gcs")]
     assert [(rule, seed) for rule, seed, _ in first + trained] == pairs
     assert first[0][2] == example["RULES"]["meta"]
     assert {rule: sorted(runs[rule]) for rule in rules} == {rule: ["0", "1"] for rule in rules}

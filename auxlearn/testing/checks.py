@@ -39,7 +39,7 @@ from auxlearn.training.plugin_checks import check_trained, versions_of
 #: learned in one step and through several, by higher.
 WEIGHTING_KINDS: tuple[Choice, ...] = (
     ("fixed", {}),
-    ("uncertainty", {}),
+    ("ol_aux", {"every": 1}),
     ("metabalance", {}),
     ("tartan", {}),
     ("meta", {"horizon": "steps", "warmup_steps": 0}),

@@ -177,7 +177,7 @@ class TinyRun:
         groups: dict[str, Mapping[str, Tensor]] = {
             "encoder": self.encoder.tensors(),
             "optimizer": optimizer_tensors(self.step.optimizer),
-            "weighting": self.weighting.checkpoint(),
+            "weighting": self.weighting.state_dict(),
             "loss": self.loss.state_dict(),
             **{f"task-{name}": task.state_dict() for name, task in self.tasks.items()},
         }
@@ -195,7 +195,7 @@ class TinyRun:
             groups.setdefault(group, {})[rest] = tensor.clone()
         self.encoder.load_tensors(groups["encoder"])
         load_optimizer_tensors(self.step.optimizer, groups.get("optimizer", {}))
-        self.weighting.resume(groups.get("weighting", {}))
+        self.weighting.load_state_dict(groups.get("weighting", {}))
         self.loss.load_state_dict(groups.get("loss", {}))
         for name, task in self.tasks.items():
             task.load_state_dict(groups.get(f"task-{name}", {}))

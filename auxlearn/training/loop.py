@@ -212,7 +212,7 @@ class TrainingLoop(Loop):
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
         with calling(self.weighting, "load_state_dict"):
-            self.weighting.resume(tensors.get("weighting", {}))
+            self.weighting.load_state_dict(tensors.get("weighting", {}))
         for group, plugin in self._stateful().items():
             with calling(plugin, "load_state_dict"):
                 plugin.load_state_dict(tensors.get(group, {}))

@@ -158,8 +158,7 @@ def check_frozen(
 def state_of(plugin: Any) -> dict[str, Tensor]:
     """Return what an objective or a weighting keeps for a resumed run."""
     with calling(plugin, "state_dict"):
-        method = getattr(plugin, "checkpoint", None) or plugin.state_dict
-        state: Any = method()
+        state: Any = plugin.state_dict()
     wrong = None
     if not isinstance(state, dict):
         wrong = f"a {type(state).__name__}"

@@ -274,13 +274,6 @@ class RunStep:
         finally:
             self.losses, self.perturbation_log = losses, log
 
-    def current_losses(self) -> Tensor:
-        with self._unrecorded(), torch.no_grad():
-            for _ in self._losses(self._own_terms()):
-                pass
-            self._finish_pass()
-            return torch.stack([self.losses[name] for name in self.names])
-
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
         validation = self._require_validation()
         total, self.losses[VALIDATION] = self._gradient_of(validation, index, batches)

@@ -40,14 +40,10 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep, under
+from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.gradients import Gradient
+from auxlearn.weighting.state import State
 from auxlearn.weighting.tartan import Tartan, TartanOptions, added, tartan_logit_gradient
-
-#: What the names of the factors' logits begin with in a checkpoint.
-_FACTORS = "factors/"
-#: What the names of the members begin with there: their factors as JSON in bytes.
-_MEMBERS = "members/"
 
 
 class Factors:
@@ -66,9 +62,11 @@ class Factors:
             for axis in self.axes
             for value in dict.fromkeys(member[axis] for member in members if axis in member)
         ]
-        shared = [[float(one.get(axis) == value) for axis, value in self.names] for one in members]
-        own = torch.eye(len(members), dtype=torch.float64)
-        self.has = torch.cat([torch.tensor(shared, dtype=torch.float64), own], 1)
+        shared = [
+            [float(member.get(axis) == value) for axis, value in self.names] for member in members
+        ]
+        alone = torch.eye(len(members), dtype=torch.float64)
+        self.has = torch.cat([torch.tensor(shared, dtype=torch.float64), alone], 1)
 
     def weights(self, logits: Tensor, sampled: Sequence[int] | None = None) -> Tensor:
         """Return the softmax of the members' logits, ``(members,)``: over all of them, or over
@@ -87,6 +85,43 @@ class Factors:
         """Return the sum of the weights of the members that have each shared factor."""
         sums = weights @ self.has[:, : len(self.names)]
         return dict(zip(self.names, sums.tolist(), strict=True))
+
+
+class FactorLogits(State):
+    """The factors of the members of each task, and their logits.
+
+    A checkpoint has the factors as well, as JSON in bytes: a run that is killed after its last step
+    accounts for its weights without another one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factors: dict[str, Factors] = {}
+        self.logits: dict[str, Tensor] = {}
+
+    def add(self, name: str, members: Sequence[Mapping[str, str]]) -> None:
+        """Add a task, with logits of zero, unless it is there."""
+        if name not in self.factors:
+            self.factors[name] = Factors(members)
+            width = len(self.factors[name].has[0])
+            self.logits[name] = torch.zeros(width, dtype=torch.float64)
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = {}
+        for name, factors in self.factors.items():
+            written = json.dumps([dict(member) for member in factors.members]).encode()
+            found[f"{name}/members"] = torch.tensor(list(written))
+            found[f"{name}/logits"] = self.logits[name]
+        return found
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.factors, self.logits = {}, {}
+        for key, tensor in tensors.items():
+            name, _, what = key.rpartition("/")
+            if what == "logits":
+                self.logits[name] = tensor
+            else:
+                self.factors[name] = Factors(json.loads(bytes(tensor.tolist())))
 
 
 class AANGOptions(TartanOptions):
@@ -114,17 +149,17 @@ class AANG(Tartan):
 
     def __init__(self, options: AANGOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._factors: dict[str, Factors] = {}
-        self.factor_logits: dict[str, Tensor] = {}
+        self.factor_logits = FactorLogits()
 
     def step(self, step: TrainingStep) -> None:
         for name, members in step.members.factors.items():
-            if name not in self._factors:
-                self._factors[name] = Factors(members)
-            found, width = self._factors[name], len(self._factors[name].has[0])
-            logits = self.factor_logits.setdefault(name, torch.zeros(width, dtype=torch.float64))
-            step.members.weights[name] = found.weights(logits, step.members.sampled[name])
+            self.factor_logits.add(name, members)
+            step.members.weights[name] = self._member_weights(name, step.members.sampled[name])
         super().step(step)
+
+    def _member_weights(self, name: str, sampled: Sequence[int] | None = None) -> Tensor:
+        logits = self.factor_logits.logits[name]
+        return self.factor_logits.factors[name].weights(logits, sampled)
 
     def learn(self, step: TrainingStep) -> None:
         parts = step.members.parts(step.names)
@@ -139,62 +174,39 @@ class AANG(Tartan):
         self.mixture.step(step, self.weights, totals)
         gradient = tartan_logit_gradient(torch.stack(members))
         for name, sampled in step.members.sampled.items():
-            own = [place for place, (task, _) in enumerate(parts) if task == name]
-            change = self._factors[name].gradient(sampled, gradient[own])
-            self.factor_logits[name] -= self.options.factor_learning_rate * change
+            places = [place for place, (task, _) in enumerate(parts) if task == name]
+            change = self.factor_logits.factors[name].gradient(sampled, gradient[places])
+            self.factor_logits.logits[name] -= self.options.factor_learning_rate * change
         self.apply_logit_gradient(tartan_logit_gradient(torch.stack(tasks)))
 
     def metrics(self) -> dict[str, float]:
         """Return the cosines, and the weight of each value of each axis within its task."""
-        found = {
+        weights = {
             Quantity.FACTOR.key(f"{name}/{axis}/{value}"): weight
-            for name, factors in self._factors.items()
-            for (axis, value), weight in factors.table(
-                factors.weights(self.factor_logits[name])
-            ).items()
+            for name, factors in self.factor_logits.factors.items()
+            for (axis, value), weight in factors.table(self._member_weights(name)).items()
         }
-        return super().metrics() | found
+        return super().metrics() | weights
 
     def account(
         self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
     ) -> dict[str, str]:
         """Return which value of each axis has gained most, for each task with members."""
         sentences = {}
-        for name, factors in self._factors.items():
-            logits = self.factor_logits[name]
-            equal, learned = (
-                factors.table(factors.weights(given))
-                for given in (torch.zeros_like(logits), logits)
-            )
-            axes = [[one for one in learned if one[0] == axis] for axis in factors.axes]
-            best = [max(axis, key=lambda one: learned[one]) for axis in axes if len(axis) > 1]
-            said = ", ".join(
-                f"{axis} {value} {learned[axis, value]:.2f} (at first {equal[axis, value]:.2f})"
-                for axis, value in best
-            )
+        for name, factors in self.factor_logits.factors.items():
+            logits = self.factor_logits.logits[name]
+            first = factors.table(factors.weights(torch.zeros_like(logits)))
+            learned = factors.table(factors.weights(logits))
+            largest = []
+            for axis in factors.axes:
+                values = [factor for factor in learned if factor[0] == axis]
+                if len(values) > 1:
+                    best = max(values, key=lambda factor: learned[factor])
+                    largest.append(
+                        f"{axis} {best[1]} {learned[best]:.2f} (at first {first[best]:.2f})"
+                    )
             sentences[name] = (
                 f"{name}: the largest weight of each axis of its {len(factors.has)} objectives is "
-                f"that of {said}"
+                f"that of {', '.join(largest)}"
             )
         return sentences
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the logits of tasks and of factors, and what the factors are.
-
-        A run that is killed after its last step accounts for its weights without another one.
-        """
-        factors = {f"{_FACTORS}{name}": logits for name, logits in self.factor_logits.items()}
-        members = {
-            f"{_MEMBERS}{name}": torch.tensor(list(json.dumps([*map(dict, one.members)]).encode()))
-            for name, one in self._factors.items()
-        }
-        return super().state_dict() | factors | members
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self.factor_logits = under(_FACTORS, state)
-        self._factors = {
-            name: Factors(json.loads(bytes(members.tolist())))
-            for name, members in under(_MEMBERS, state).items()
-        }
-        own = (_FACTORS, _MEMBERS)
-        super().load_state_dict({k: v for k, v in state.items() if not k.startswith(own)})

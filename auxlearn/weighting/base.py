@@ -9,10 +9,12 @@ never sees a task. A new rule subclasses one of three classes and defines one or
   change within a schedule (warm-up, share of the steps, floor of the primary task).
 * :class:`Weighting`: ``weights`` and ``step``, for everything else.
 
-The tensors that a rule keeps from one step to the next are named in ``buffers``, so that a resumed
-run makes the same steps; ``state_dict`` and ``load_state_dict`` are for what has another form. All
-randomness follows from ``step.seed`` and ``step.number``. ``examples/inverse_loss.py`` is a
-complete rule in twenty lines; :mod:`auxlearn.plugins` has every name that a rule needs.
+A rule is a :class:`torch.nn.Module`: what it keeps from one step to the next are its buffers,
+parameters and parts, so that a resumed run makes the same steps (:class:`KeptWeights` has the
+weights of the last step, :class:`~auxlearn.weighting.state.OptimizerState` the moments of an
+optimizer). All randomness follows from ``step.seed`` and ``step.number``.
+``examples/inverse_loss.py`` is a complete rule in twenty lines; :mod:`auxlearn.plugins` has every
+name that a rule needs.
 """
 
 from __future__ import annotations
@@ -168,13 +170,6 @@ class TrainingStep(Protocol):
         <auxlearn.weighting.base.Members.parts>`.
         """
 
-    def current_losses(self) -> Tensor:
-        """Return the losses on this step's batches at the current parameters, ``(objectives,)``.
-
-        One more forward pass of each objective, without graph, with the dropout masks and corrupted
-        tokens of the step. :attr:`losses` is left as it is.
-        """
-
     def validation_gradient(self, index: int = 0, batches: int = 1) -> Gradient:
         """Return the gradient of the mean validation loss at the current parameters.
 
@@ -244,7 +239,7 @@ class ValidationOptions(Described):
         return split
 
 
-class Weighting(ABC):
+class Weighting(nn.Module, ABC):
     """A rule that combines the objectives of a step.
 
     Args:
@@ -263,8 +258,6 @@ class Weighting(ABC):
         clips_apart: Whether the gradient of the classification head is clipped to
             :attr:`TrainingStep.max_grad_norm` separately from the gradient of all other parameters,
             instead of both together.
-        buffers: Attributes, tensors or ``None``, that a resumed run needs to make the same steps.
-            A checkpoint names them without a leading underscore.
     """
 
     name: ClassVar[str]
@@ -272,9 +265,9 @@ class Weighting(ABC):
     attends_to_padding: ClassVar[bool] = False
     follows_metric: ClassVar[bool] = True
     clips_apart: ClassVar[bool] = False
-    buffers: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        super().__init__()
         self.options = options
         self.objectives = tuple(objectives)
         self._metrics: dict[str, float] = {}
@@ -340,40 +333,24 @@ class Weighting(ABC):
         """
         return {}
 
-    def parts(self) -> Mapping[str, Any]:
-        """Return what has a ``state_dict`` of its own, by name; nothing by default."""
-        return {}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs to make the same steps: :attr:`buffers`, :meth:`parts`.
+class KeptWeights(Weighting):
+    """A rule that keeps the weights of its last step, 1 each before the first.
 
-        The tensors of a part are named ``PART/KEY``.
-        """
-        kept = {name.lstrip("_"): getattr(self, name) for name in self.buffers}
-        found = {name: tensor.detach() for name, tensor in kept.items() if tensor is not None}
-        for name, part in self.parts().items():
-            found |= {f"{name}/{key}": value for key, value in part.state_dict().items()}
-        return found
+    Attributes:
+        current: These weights, ``(objectives,)``, float64, on the CPU; a subclass sets them.
+    """
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned; its tensors are on the CPU."""
-        for name in self.buffers:
-            kept, given = getattr(self, name), state.get(name.lstrip("_"))
-            if kept is None or given is None:
-                setattr(self, name, None if given is None else given.clone())
-            else:
-                with torch.no_grad():
-                    kept.copy_(given)  # in place: an optimizer may hold it
-        for name, part in self.parts().items():
-            part.load_state_dict(under(f"{name}/", state))
+    current: Tensor
 
-    def checkpoint(self) -> dict[str, Tensor]:
-        """Return :meth:`state_dict` with what base classes keep; not to be overridden by a rule."""
-        return self.state_dict()
+    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
+        super().__init__(options, objectives)
+        self.register_buffer("current", torch.ones(len(self.objectives), dtype=torch.float64))
 
-    def resume(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`checkpoint` returned."""
-        self.load_state_dict(state)
+    @property
+    def weights(self) -> Tensor:
+        """Weights of the last step, or those that hold until the next."""
+        return self.current.clone()
 
 
 def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
@@ -386,8 +363,3 @@ def apply_gradient(step: TrainingStep, gradient: Gradient) -> None:
 def losses_of(step: TrainingStep) -> Tensor:
     """Return the losses of the objectives, ``(objectives,)``, float64, on the CPU."""
     return gather_scalars([step.losses[name] for name in step.names])
-
-
-def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies of the tensors whose name begins with a prefix, by the rest of the name."""
-    return {k.removeprefix(prefix): v.clone() for k, v in state.items() if k.startswith(prefix)}

@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from auxlearn.weighting.state import State
+
 #: Gradient of one objective: a tensor per parameter, in the order of the parameters of a
 #: :class:`~auxlearn.weighting.base.TrainingStep`; ``None`` where it does not depend on one.
 Gradient = list[Tensor | None]
@@ -96,7 +98,7 @@ def combine(
     return [one if other is None else other for one, other in zip(shared, heads, strict=True)]
 
 
-class GradientAverage:
+class GradientAverage(State):
     r"""The bias-corrected moving average of gradients, or of steps, with a decay below 1.
 
     The gradient of a few batches is mostly noise. Parameters change little from one step to the
@@ -111,6 +113,7 @@ class GradientAverage:
     """
 
     def __init__(self, decay: float) -> None:
+        super().__init__()
         self.decay = decay
         self._count = 0
         self._sums: dict[int, Tensor] = {}
@@ -144,15 +147,17 @@ class GradientAverage:
                     average[number] = mean
         return average
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """Return the sums by number of the parameter, and how many gradients they hold."""
         if not self._count:
             return {}
         sums = {str(number): total for number, total in self._sums.items()}
         return sums | {"count": torch.tensor(self._count)}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._count = int(state.get("count", 0))
-        self._sums = {
-            int(number): total.clone() for number, total in state.items() if number != "count"
-        }
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self._count = int(tensors.pop("count", 0))
+        self._sums = {int(number): total for number, total in tensors.items()}
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        self.restore({})

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.weighting.base import TrainingStep
 from auxlearn.weighting.mixing import LossWeighting, MixOptions, equal_weights
-from auxlearn.weighting.optimizer_steps import Moments
+from auxlearn.weighting.state import OptimizerState
 
 #: Smallest product of gradient norms that an inner product is divided by.
 EPSILON = 1e-30
@@ -66,14 +66,11 @@ class LearnedWeighting(LossWeighting):
     A subclass defines :attr:`~Weighting.weights` and :meth:`learn`, calls :meth:`initial_weights`
     at the start, and may keep metrics of a step in ``self._metrics``. In steps outside the schedule
     the weights are held fixed: the step is that of a
-    :class:`~auxlearn.weighting.mixing.LossWeighting`.
-
-    Attributes:
-        optimizer: Optimizer of a tensor of the rule, if it has one; a checkpoint has its moments.
+    :class:`~auxlearn.weighting.mixing.LossWeighting`. A rule with an optimizer of its own keeps an
+    :class:`~auxlearn.weighting.state.OptimizerState` of it as an attribute.
     """
 
     options: LearnedOptions
-    optimizer: torch.optim.Optimizer
 
     @abstractmethod
     def learn(self, step: TrainingStep) -> None:
@@ -92,26 +89,6 @@ class LearnedWeighting(LossWeighting):
         else:
             self._metrics = {}
             super().step(step)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return buffers and parts, and the moments of the rule's optimizer."""
-        return super().state_dict() | self._moments.state_dict()
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`state_dict` returned."""
-        super().load_state_dict(state)
-        # Names in older checkpoints began with "adam/".
-        named = {key.removeprefix("adam/"): value for key, value in state.items()}
-        known = {name.lstrip("_") for name in self.buffers}
-        moments = {k: v.clone() for k, v in named.items() if k not in known and "/" not in k}
-        self._moments.load_state_dict(moments)
-
-    @property
-    def _moments(self) -> Moments:
-        """What the optimizer keeps of its only tensor."""
-        if (optimizer := getattr(self, "optimizer", None)) is None:
-            return Moments(None, torch.empty(0))
-        return Moments(optimizer, optimizer.param_groups[0]["params"][0])
 
     def initial_weights(self) -> Tensor:
         """Return the initial weights, ``(objectives,)``, float64, with sum 1.
@@ -167,12 +144,11 @@ class LogitWeighting(LearnedWeighting):
     """
 
     options: LogitOptions
-    buffers: ClassVar[tuple[str, ...]] = ("logits",)
 
     def __init__(self, options: LogitOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         start = self.initial_weights().log()
-        self.logits = (start - start.mean()).requires_grad_()
+        self.logits = nn.Parameter(start - start.mean())
         rate = options.learning_rate or 0.0  # a rule with a schedule sets the rate of each step
         kinds = {
             "adam": lambda: torch.optim.Adam([self.logits], lr=rate),
@@ -180,6 +156,7 @@ class LogitWeighting(LearnedWeighting):
             "sgd": lambda: torch.optim.SGD([self.logits], lr=rate),
         }
         self.optimizer = kinds[options.optimizer]()
+        self.moments = OptimizerState(self.optimizer)
 
     @property
     def weights(self) -> Tensor:

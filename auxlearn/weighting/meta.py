@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.metric_names import VALIDATION, Quantity
@@ -131,7 +131,7 @@ class Meta(LogitWeighting):
 
     Options = MetaOptions
     options: MetaOptions
-    buffers = ("logits", "_contributions")
+    _contributions: Tensor
 
     @property
     def branches(self) -> Branches | None:
@@ -163,7 +163,9 @@ class Meta(LogitWeighting):
         self._average = GradientAverage(options.validation_decay)
         self._loss_average = GradientAverage(options.validation_decay)
         self._step_averages = [GradientAverage(options.step_decay) for _ in self.objectives]
-        self._contributions = torch.zeros(2, dtype=torch.float64)  # their sum and their number
+        self._kept_averages = nn.ModuleList(self._step_averages)
+        # The sum of the primary task's contributions, and their number.
+        self.register_buffer("_contributions", torch.zeros(2, dtype=torch.float64))
 
     def _check_gate(self) -> None:
         """Refuse a gate that no task can reach, because the primary task keeps its floor."""
@@ -261,9 +263,9 @@ class Meta(LogitWeighting):
 
     def _drop_state(self) -> None:
         """Forget the moments and averages of a gate that is closed for good."""
-        self.mixture.separate.load_state_dict({})
-        for average in self.parts().values():
-            average.load_state_dict({})
+        self.mixture.separate.clear()
+        for average in (self._average, self._loss_average, *self._step_averages):
+            average.clear()
 
     def _validation_gradient(self, step: TrainingStep) -> Gradient:
         return self._average.update(step.validation_gradient(batches=self.options.batches))
@@ -356,7 +358,3 @@ class Meta(LogitWeighting):
             return {}
         gate = options.gate / max(1, len(tasks))
         return account_of_steps(rows, tasks, exported, gate, int(options.gate_share * steps))
-
-    def parts(self) -> dict[str, GradientAverage]:
-        steps = {f"step_{i}": average for i, average in enumerate(self._step_averages)}
-        return {"validation": self._average, "loss": self._loss_average, **steps}

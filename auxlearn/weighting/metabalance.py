@@ -11,9 +11,10 @@ from torch import Tensor
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
 from auxlearn.core.validation import Described
-from auxlearn.weighting.base import TrainingStep, apply_gradient
+from auxlearn.weighting.base import KeptWeights, TrainingStep, apply_gradient
 from auxlearn.weighting.gradients import Gradient, Placement, weighted_sum
-from auxlearn.weighting.mixing import KeptWeights, metabalance_factors
+from auxlearn.weighting.mixing import metabalance_factors
+from auxlearn.weighting.state import KeptTensors
 
 
 def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
@@ -69,20 +70,19 @@ class MetaBalance(KeptWeights):
 
     Options = MetaBalanceOptions
     options: MetaBalanceOptions
-    buffers = ("_weights", "_averages")
 
     def __init__(self, options: MetaBalanceOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self._averages: Tensor | None = None
+        self.kept = KeptTensors()  # the averages, from the first step on
 
     def step(self, step: TrainingStep) -> None:
         gradients = step.gradients()
         norms = _tensor_norms(gradients, step.placements)
-        averages = torch.zeros_like(norms) if self._averages is None else self._averages
-        factors, self._averages = metabalance_factors(
+        averages = self.kept.by_name.get("averages", torch.zeros_like(norms))
+        factors, self.kept.by_name["averages"] = metabalance_factors(
             norms, averages, self.options.relaxation, self.options.beta
         )
-        self._weights = metabalance_weights(norms, factors)
+        self.current = metabalance_weights(norms, factors)
         self._metrics = Quantity.NORM.row(step.names, norms.norm(dim=1).tolist())
         by_tensor, ones = iter(factors.T), [1.0] * len(gradients)
         combined: Gradient = []

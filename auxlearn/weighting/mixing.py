@@ -20,20 +20,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.validation import Described, Settings
-from auxlearn.weighting.base import Mix, TrainingStep, Weighting, apply_gradient, under
+from auxlearn.weighting.base import KeptWeights, Mix, TrainingStep, Weighting, apply_gradient
 from auxlearn.weighting.gradients import Gradient, combine, shared_gradient, weighted_sum
 from auxlearn.weighting.optimizer_steps import SeparateSteps, gram_matrices
-
-#: What the names of the mixture's tensors begin with in a checkpoint.
-_MIXTURE = "mixture/"
 
 #: Decay of the moving averages of gradient norms, MetaBalance's default.
 NORM_DECAY = 0.9
@@ -77,13 +73,16 @@ class MixOptions(Described):
     mix: Mix = Field("gradients", description=MIX_DESCRIPTION)
 
 
-class Mixture:
+class Mixture(nn.Module):
     """Makes optimizer steps with weighted objectives, and keeps the state that this needs."""
 
+    _averages: Tensor
+
     def __init__(self, mix: Mix, count: int) -> None:
+        super().__init__()
         self.mix = mix
         self.separate = SeparateSteps(count)
-        self._averages = torch.zeros(count, 1, dtype=torch.float64)
+        self.register_buffer("_averages", torch.zeros(count, 1, dtype=torch.float64))
         self._factors: list[float] = []
 
     def step(
@@ -130,14 +129,6 @@ class Mixture:
         """Return ``scale/NAME``, the factors of the last step; nothing if there were none."""
         return Quantity.SCALE.row(names, self._factors) if self._factors else {}
 
-    def state_dict(self) -> dict[str, Tensor]:
-        moments = {f"steps/{key}": value for key, value in self.separate.state_dict().items()}
-        return moments | {"averages": self._averages}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        self._averages = state["averages"].clone()
-        self.separate.load_state_dict(under("steps/", state))
-
 
 class LossWeighting(Weighting):
     """A rule whose weights are known before the step: it trains on the weighted losses.
@@ -164,31 +155,6 @@ class LossWeighting(Weighting):
         """Metrics of the last step, with the factors of scaled gradients."""
         return super().metrics() | self.mixture.metrics(self.objectives)
 
-    def checkpoint(self) -> dict[str, Tensor]:
-        """Return the state of the rule and of its mixture."""
-        mixture = {f"{_MIXTURE}{key}": value for key, value in self.mixture.state_dict().items()}
-        return super().checkpoint() | mixture
-
-    def resume(self, state: dict[str, Tensor]) -> None:
-        """Restore what :meth:`checkpoint` returned."""
-        self.mixture.load_state_dict(under(_MIXTURE, state))
-        super().resume({k: v for k, v in state.items() if not k.startswith(_MIXTURE)})
-
-
-class KeptWeights(Weighting):
-    """A rule that keeps the weights of its last step, 1 each before the first, in ``_weights``."""
-
-    buffers: ClassVar[tuple[str, ...]] = ("_weights",)
-
-    def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
-        super().__init__(options, objectives)
-        self._weights = torch.ones(len(self.objectives), dtype=torch.float64)
-
-    @property
-    def weights(self) -> Tensor:
-        """Weights of the last step, or those that hold until the next."""
-        return self._weights.clone()
-
 
 class GramWeighting(KeptWeights):
     """A rule that only needs the Gram matrix of the gradients over the shared parameters.
@@ -202,7 +168,7 @@ class GramWeighting(KeptWeights):
             masked token, are weighed as well. If not, their weight is 0.
     """
 
-    weighs_zeros: ClassVar[bool] = True
+    weighs_zeros: bool = True
 
     @abstractmethod
     def weigh(self, gram: Tensor, step: TrainingStep) -> Tensor:
@@ -225,7 +191,7 @@ class GramWeighting(KeptWeights):
         self._metrics = Quantity.NORM.row(step.names, norms.tolist())
         here = (norms != 0) | self.weighs_zeros  # norms that are no numbers are weighed
         if len(gradients) > 1 and here.any():
-            self._weights = here.double()
+            self.current = here.double()
             if here.sum() > 1:
-                self._weights[here] = self.weigh(gram[here][:, here], step)
-        apply_gradient(step, combine(gradients, self._weights, step.placements))
+                self.current[here] = self.weigh(gram[here][:, here], step)
+        apply_gradient(step, combine(gradients, self.current, step.placements))

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import register_weighting
-from auxlearn.weighting.base import TrainingStep
+from auxlearn.weighting.base import KeptWeights, TrainingStep
 from auxlearn.weighting.gradients import dot, shared_gradient
 from auxlearn.weighting.learned import LearnedOptions, LearnedWeighting
-from auxlearn.weighting.mixing import KeptWeights
 
 
 def ol_aux_slopes(products: Tensor, losses: Tensor, least: float) -> Tensor:
@@ -87,14 +86,15 @@ class OLAux(KeptWeights, LearnedWeighting):
 
     Options = OLAuxOptions
     options: OLAuxOptions
-    buffers = ("_weights", "_sums", "_count")
+    _sums: Tensor
+    _count: Tensor
 
     def __init__(self, options: OLAuxOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         start = self.initial_weights()
-        self._weights = start / start[0]
-        self._sums = torch.zeros_like(self._weights)
-        self._count = torch.zeros((), dtype=torch.int64)
+        self.current = start / start[0]
+        self.register_buffer("_sums", torch.zeros_like(self.current))
+        self.register_buffer("_count", torch.zeros((), dtype=torch.int64))
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the log losses, whether the weights are learned or fixed."""
@@ -107,7 +107,7 @@ class OLAux(KeptWeights, LearnedWeighting):
         products = torch.stack([dot(gradient, shared[0]).to(losses) for gradient in shared])
         losses, products = torch.stack([losses, products]).cpu()  # synchronises with a GPU once
         least = self.options.least
-        coefficients = ol_aux_coefficients(self._weights, losses, least)
+        coefficients = ol_aux_coefficients(self.current, losses, least)
         self.mixture.step(step, coefficients, gradients)
         self._metrics = {}
         if not self.is_learning(step):
@@ -119,8 +119,8 @@ class OLAux(KeptWeights, LearnedWeighting):
         self._count += 1
         if int(self._count) == self.options.every:
             mean = self._sums / self.options.every
-            updated = ol_aux_weights(self._weights, mean, self.options.learning_rate)
+            updated = ol_aux_weights(self.current, mean, self.options.learning_rate)
             updated = self.with_floor(updated)
-            self._weights = updated / updated[0]
+            self.current = updated / updated[0]
             self._sums = torch.zeros_like(self._sums)
             self._count.zero_()

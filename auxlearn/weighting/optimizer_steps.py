@@ -25,7 +25,7 @@ copies of the parameters that it depends on, and one pass over memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -34,6 +34,7 @@ from torch import Tensor
 
 from auxlearn.weighting.base import TrainingStep, apply_gradient
 from auxlearn.weighting.gradients import Gradient, gather_scalars
+from auxlearn.weighting.state import State
 
 
 def step_coefficients(
@@ -52,13 +53,14 @@ def step_coefficients(
     return [weight / total if on else 0.0 for weight, on in zip(weights, used, strict=True)]
 
 
-class SeparateSteps:
+class SeparateSteps(State):
     """Steps of a run's optimizer for ``count`` objectives, each with a state of its own.
 
     The optimizer itself holds the primary task's state, as in single-task training.
     """
 
     def __init__(self, count: int) -> None:
+        super().__init__()
         self._states: list[dict[int, dict[str, Tensor]]] = [{} for _ in range(count - 1)]
 
     def step(
@@ -134,7 +136,7 @@ class SeparateSteps:
                 if primary[number]:
                     optimizer.state[parameter] = primary[number]
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """Return the optimizer states of the auxiliary objectives: ``OBJECTIVE/PARAMETER/KEY``."""
         return {
             f"{index}/{number}/{key}": torch.as_tensor(value)
@@ -144,25 +146,16 @@ class SeparateSteps:
             if value is not None
         }
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.clear()
+        for name, value in tensors.items():
+            index, number, key = name.split("/")
+            self._states[int(index)].setdefault(int(number), {})[key] = value
+
+    def clear(self) -> None:
+        """Forget the states of the auxiliary objectives."""
         for states in self._states:
             states.clear()
-        for name, value in state.items():
-            index, number, key = name.split("/", 2)
-            self._states[int(index)].setdefault(int(number), {})[key] = value.clone()
-
-
-class Moments:
-    """What an optimizer keeps of one tensor, as a part of a rule's state."""
-
-    def __init__(self, optimizer: torch.optim.Optimizer | None, tensor: Tensor) -> None:
-        self._kept: dict[str, Tensor | None] = {} if optimizer is None else optimizer.state[tensor]
-
-    def state_dict(self) -> dict[str, Tensor]:
-        return {key: value for key, value in self._kept.items() if value is not None}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        self._kept.update(state)
 
 
 #: Elements of a chunk on a CPU; some ten chunks fit the cache of a core.

@@ -103,7 +103,7 @@ def test_a_head_that_is_fitted_to_validation_examples(head, config, on_accelerat
     check(on_accelerator(runs.train, settings), OF_WEIGHTING["meta"] + 10 * (head == "fitted"))
 
 
-@pytest.mark.parametrize("weighting", ["pcgrad", "meta"])
+@pytest.mark.parametrize("weighting", ["gcs", "meta"])
 def test_two_processes_wait_once_more_for_each_sum(weighting, config, on_accelerator, tmp_path):
     weights = {weighting: WEIGHTING_OPTIONS[weighting]}
     settings = config(aux=["random_mlm"], weights=weights, gradient_accumulation_steps=2)

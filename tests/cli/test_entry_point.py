@@ -308,7 +308,7 @@ def test_main_runs_the_group_and_python_m_auxlearn_is_the_same_program(monkeypat
     ("words", "expected"),
     [
         ("--aux l3", ["plain,l3mask"]),
-        ("--weights gradn", ["plain,gradnorm"]),
+        ("--weights metab", ["plain,metabalance"]),
         ("--loss foc", ["plain,focal"]),
         ("--encoder bio", ["plain,bio-clinicalbert"]),
         ("--dataset pyd", ["plain,pydocs"]),

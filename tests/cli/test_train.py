@@ -271,8 +271,8 @@ WRONG = {
     "or did you mean '--weights'?",
     "--aux l3mask --meta-every 2": "option '--meta-every' belongs to meta, which is not chosen: "
     "add --weights meta",
-    "--aux l3mask --weights meta --alpha 0.3": "option '--alpha' belongs to fairgrad, fixed and "
-    "gradnorm, none of which is chosen: name one with --weights",
+    "--aux l3mask --weights meta --alpha 0.3": "option '--alpha' belongs to fixed, which is not "
+    "chosen: add --weights fixed",
     "--qqq x": "unknown option '--qqq': see `auxlearn train --help`",
     "-x 3": "unknown option '-x': see `auxlearn train --help`",
     "l3mask": "unexpected argument 'l3mask': options begin with --",

@@ -312,13 +312,13 @@ def test_a_killed_run_ends_with_the_same_bytes(kind, folders, train, monkeypatch
 
 
 #: Weightings with the options that they need here.
-OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}, "dwa": {"window": 1}}
+OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}}
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
 @pytest.mark.parametrize(
     "names",
-    [("fixed", "meta", "tartan", "uncertainty"), pytest.param(None, marks=pytest.mark.slow)],
+    [("fixed", "meta", "tartan", "ol_aux"), pytest.param(None, marks=pytest.mark.slow)],
     ids=["quick", "all"],
 )
 def test_every_weighting_trains_every_kind_with_masked_language_modelling(

@@ -327,7 +327,7 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch):
 
 
 def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
-    objectives = Objectives([("simcse", {})], weighting=("uncertainty", {}))
+    objectives = Objectives([("simcse", {})], weighting=("ol_aux", {}))
     run = TinyRun(objectives, Circumstances(tmp_path))
     run.train(0, 1)
     tensors = run.tensors()

@@ -2,7 +2,6 @@
 
 import weakref
 from dataclasses import replace
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +11,6 @@ from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
-from auxlearn.tasks.mask_tuning import MaskTuning
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.plugin_checks import calling, state_of
 from auxlearn.training.terms import split_batch
@@ -472,47 +470,3 @@ def test_one_graph_is_alive_at_a_time(new_encoder):
             graphs = []
             Harness(new_encoder(), tasks, gradient_accumulation_steps=accumulation).run(2, weights)
             assert graphs == [0] * 6 * accumulation
-
-
-@pytest.fixture
-def accumulated(new_encoder, mlm):
-    encoder = new_encoder()
-    tasks = [("random_mlm", mlm(encoder))]
-    return Harness(encoder, tasks, gradient_accumulation_steps=2).training_step
-
-
-def test_current_losses_before_the_update_are_those_of_the_step(accumulated):
-    """Dropout masks, masked positions and micro-batches are the same."""
-    accumulated.begin(3)
-    accumulated.gradients()
-    recorded, state = dict(accumulated.losses), torch.random.get_rng_state()
-    found = accumulated.current_losses()
-    assert accumulated.losses == recorded
-    assert all(parameter.grad is None for parameter in accumulated.parameters)
-    assert torch.equal(torch.random.get_rng_state(), state)
-    assert found.tolist() == [float(recorded[name]) for name in accumulated.names]
-    assert not found.requires_grad
-
-
-def test_current_losses_after_the_update_are_those_of_the_new_parameters(accumulated):
-    accumulated.begin(0)
-    accumulated.backward((0.5, 0.5))
-    recorded = dict(accumulated.losses)
-    accumulated.optimizer_step()
-    found = accumulated.current_losses()
-    assert torch.equal(found, accumulated.current_losses())
-    assert all(recorded[n] != v for n, v in zip(accumulated.names, found, strict=True))
-
-
-def test_no_perturbed_text_is_logged_twice(new_encoder, tmp_path):
-    encoder, log = new_encoder(), Mock()
-    task = MaskTuning(MaskTuning.Options())
-    task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
-    training_step = Harness(encoder, [("mask_tuning", task)]).training_step
-    training_step.perturbation_log = log
-    training_step.begin(0)
-    training_step.gradients()
-    log.add.assert_called_once()
-    training_step.current_losses()
-    log.add.assert_called_once()
-    assert training_step.perturbation_log is log

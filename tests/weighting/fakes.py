@@ -38,7 +38,6 @@ class FakeStep:
     Args:
         gradients: By step and objective a gradient over :attr:`placements`, ``None`` for a gap.
         losses: By step the losses of the objectives; 1 each by default.
-        after: By step the losses after the optimizer step.
     """
 
     placements = ("encoder", "encoder", "primary_head", "other_head")
@@ -46,14 +45,13 @@ class FakeStep:
     total_steps = 12
     max_grad_norm = 0.0
 
-    def __init__(self, gradients, losses=None, after=None):
+    def __init__(self, gradients, losses=None):
         self.given = gradients
         self.names = NAMES[: len(gradients[0])]
         self.given_losses = losses or [[1.0] * len(self.names)] * len(gradients)
-        self.given_after = after
         self.number = 0
         self.parameters = [torch.zeros(2, dtype=torch.float64) for _ in self.placements]
-        self.combined, self.used, self.forward_passes = [], [], 0
+        self.combined, self.used = [], []
 
     @property
     def optimizer(self):
@@ -76,10 +74,6 @@ class FakeStep:
             parts = [w * g[number] for w, g in zip(values, self.gradients(), strict=True)]
             parameter.grad = torch.stack(parts).sum(0)
 
-    def current_losses(self):
-        self.forward_passes += 1
-        return self._losses(self.given_after)
-
     def optimizer_step(self):
         self.combined.append([None if p.grad is None else p.grad.tolist() for p in self.parameters])
         for parameter in self.parameters:
@@ -94,13 +88,6 @@ def run(rule, fake, steps=None):
         rule.step(fake)
         weights.append(rule.weights.tolist())
     return fake.combined, weights
-
-
-def used_on(rule, losses):
-    """The weights of each step on given losses, whose gradients are zero."""
-    fake = FakeStep([[[[0.0, 0.0]] * 4] * 3] * len(losses), losses)
-    run(rule, fake)
-    return fake.used
 
 
 def random_gradients(steps, seed=0):
@@ -268,12 +255,9 @@ class RecordingStep(NetworkStep):
         self.names = NAMES[:count]
         self.members = Members({})
 
-    def current_losses(self):
-        losses = self.network.losses(self.parameters, self.number)[: len(self.names)]
-        return torch.stack(losses).detach()
-
     def record(self):
-        self.losses = dict(zip(self.names, self.current_losses(), strict=True))
+        losses = self.network.losses(self.parameters, self.number)
+        self.losses = {name: loss.detach() for name, loss in zip(self.names, losses, strict=False)}
 
     def backward(self, weights):
         self.record()

@@ -62,9 +62,9 @@ def test_logits_follow_the_cosines_of_the_members_that_have_a_factor():
     axes = {"transform": ("mask", "none"), "output": ("token", "label")}
     assert factors.names == [(axis, one) for axis, values in axes.items() for one in values]
     expected = [0.5, -0.5, 0.0, 0.0, 0.5, 0.0, -0.5, 0.0]
-    assert weighting.factor_logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
+    assert weighting.factor_logits.logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
     # a_k = W_transform + W_output + W_own
-    found = factors.weights(weighting.factor_logits["space"])
+    found = factors.weights(weighting.factor_logits.logits["space"])
     logits = torch.tensor([1.0, 0.5, -1.0, -0.5], dtype=torch.float64)
     torch.testing.assert_close(found, logits.exp() / logits.exp().sum(), atol=1e-15, rtol=0)
 
@@ -98,7 +98,8 @@ def test_a_step_is_finite_however_far_behind_what_is_sampled_has_fallen(gap):
     weighting, step = rule(), HandMade(GRADIENTS[:1] + GRADIENTS[1:3], sampled=(1, 3))
     logits = torch.zeros(8, dtype=torch.float64)
     logits[4], logits[5] = gap, 1.0
-    weighting.factor_logits["space"] = logits
+    weighting.factor_logits.add("space", MEMBERS)
+    weighting.factor_logits.logits["space"] = logits
     weighting.step(step)
     one = 1 / (1 + math.exp(-1))
     expected = [0.5 + 0.5 * one, 0.5 + 0.5 * (1 - one) * 2.0]
@@ -110,7 +111,7 @@ def test_cosines_are_averaged_over_micro_batches():
     other = [(1.0, 1.0), (0.0, 1.0), (0.0, 2.0), (-3.0, 0.0)]  # member 0 has cosine 0
     weighting.step(HandMade(GRADIENTS, other))
     expected = [0.5, -1.0, -0.5, 0.0, 0.5, 0.0, -1.0, 0.0]
-    assert weighting.factor_logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
+    assert weighting.factor_logits.logits["space"].tolist() == pytest.approx(expected, abs=1e-15)
 
 
 def test_the_derivative_of_the_factors_softmax_by_finite_differences():
@@ -184,7 +185,7 @@ def test_a_run_killed_after_its_last_step_accounts_for_its_weights(tiny):
     whole, ended = tiny(), tiny()
     whole.train()
     ended.load(whole.tensors())
-    assert whole.weighting.factor_logits["space"].abs().max() > 0
+    assert whole.weighting.factor_logits.logits["space"].abs().max() > 0
     said = whole.weighting.account([], 4, 4)
     assert said["space"].startswith("space: the largest weight of each axis")
     assert ended.weighting.account([], 4, 4) == said

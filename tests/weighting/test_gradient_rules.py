@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from auxlearn.weighting.gcs import gcs_gates
-from auxlearn.weighting.gradnorm import MIN_WEIGHT, gradnorm_weight_gradient, renormalised
 from auxlearn.weighting.metabalance import metabalance_weights
 from auxlearn.weighting.mixing import metabalance_factors
 from auxlearn.weighting.ol_aux import (
@@ -17,18 +16,7 @@ from auxlearn.weighting.ol_aux import (
     ol_aux_weights,
 )
 from tests.helpers import slopes
-from tests.weighting.fakes import (
-    LOSSES,
-    NAMES,
-    FakeStep,
-    Network,
-    NetworkStep,
-    make,
-    random_gradients,
-    run,
-    sgd,
-    vector,
-)
+from tests.weighting.fakes import LOSSES, FakeStep, make, random_gradients, run, vector
 
 
 def gram(*vectors):
@@ -127,85 +115,6 @@ def test_weights_are_ratios_of_norms_over_the_encoder():
     expected = [1.0, *(np.sqrt((a**2).sum()) / n for a, n in zip(alone, norms[1:], strict=True))]
     assert rule.weights.tolist() == pytest.approx(expected, rel=1e-12)
     assert list(rule.metrics().values()) == pytest.approx(norms, rel=1e-14)
-
-
-def gradnorm_loss(weights, norms, losses, initial_losses, alpha):
-    """Algorithm 1: the distance of the weighted norms from their targets, which are constants."""
-    ratio = losses / initial_losses
-    scaled = weights * norms
-    target = (scaled.mean() * (ratio / ratio.mean()) ** alpha).detach()
-    return (scaled - target).abs().sum()
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.7, 1.5])
-def test_the_gradient_of_gradnorm_is_that_of_its_loss(alpha):
-    generator = torch.Generator().manual_seed(2)
-    for _ in range(20):
-        weights, norms, losses, initial = torch.rand(4, 3, generator=generator).double() + 0.1
-        weights.requires_grad_()
-        loss = gradnorm_loss(weights, norms, losses, initial, alpha)
-        (expected,) = torch.autograd.grad(loss, weights)
-        found = gradnorm_weight_gradient(weights.detach(), norms, losses, initial, alpha)
-        torch.testing.assert_close(found, expected, rtol=1e-13, atol=0)
-
-
-def test_the_gradient_of_gradnorm_by_hand():
-    """A large gradient loses weight; a loss that decreased less gets a larger target."""
-    ones = torch.ones(2, dtype=torch.float64)
-    norms, losses = vector(4.0, 1.0), vector(0.5, 1.0)
-    assert gradnorm_weight_gradient(ones, norms, ones, ones, 0.0).tolist() == [4.0, -1.0]
-    assert gradnorm_weight_gradient(ones, ones, losses, ones, 1.0).tolist() == [1.0, -1.0]
-
-
-def test_renormalised_weights_sum_to_their_number_and_stay_positive():
-    found = renormalised(vector(-0.5, 1.0, 3.0))
-    assert float(found.sum()) == pytest.approx(3, abs=1e-14)
-    assert float(found[0]) == pytest.approx(MIN_WEIGHT * 3 / 4.0001, rel=1e-12)
-
-
-class Recorded(NetworkStep):
-    """Keeps the losses of the last step, and the norms of the gradients of the whole encoder."""
-
-    def gradients(self):
-        found = super().gradients()
-        losses = [loss.detach() for loss in self.network.losses(self.parameters, self.number)]
-        self.losses = dict(zip(NAMES, losses, strict=True))
-        norms = [torch.cat([g.flatten() for g in one[:2]]).norm() for one in found]
-        self.seen = torch.stack(norms), torch.stack(losses)
-        return found
-
-
-def test_steps_of_gradnorm_by_autograd():
-    """The loss and its derivative are autograd's."""
-    fake = Recorded(Network(), sgd, 0.0)
-    rule = make("gradnorm", alpha=0.7, learning_rate=0.1)
-    weights = torch.ones(3, dtype=torch.float64, requires_grad=True)
-    adam, initial = torch.optim.Adam([weights], lr=0.1), None
-    for fake.number in range(5):
-        rule.step(fake)
-        norms, losses = fake.seen
-        initial = losses if initial is None else initial
-        adam.zero_grad()
-        gradnorm_loss(weights, norms, losses, initial, 0.7).backward()
-        adam.step()
-        with torch.no_grad():
-            weights.mul_(3 / weights.sum())
-        torch.testing.assert_close(rule.weights, weights.detach(), rtol=1e-9, atol=0)
-    assert rule.metrics()["norm/primary"] == pytest.approx(float(norms[0]), rel=1e-12)
-
-
-def test_progress_is_relative_to_the_losses_of_the_very_first_step():
-    """The weights are held fixed during the warm-up; the initial losses are kept nevertheless."""
-    fake, rule = Recorded(Network(), sgd, 0.0), make("gradnorm", warmup_steps=2)
-    seen = []
-    for fake.number in range(4):
-        fake.gradients()
-        seen.append(fake.seen[1])
-        rule.step(fake)
-        again = make("gradnorm", warmup_steps=2)
-        again.load_state_dict({k: v.clone() for k, v in rule.state_dict().items()})
-        assert torch.equal(again.state_dict()["first"], seen[0])
-    assert not torch.equal(seen[0], seen[2])
 
 
 def test_ol_aux_slopes_are_the_derivative_of_the_primary_log_loss_by_the_weights():

@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from auxlearn.core.validation import Settings
 from auxlearn.encoders.load import load_encoder
-from auxlearn.weighting.base import Weighting
 from auxlearn.weighting.gradients import (
     GradientAverage,
     dot,
@@ -132,34 +130,3 @@ def test_a_step_of_meta_makes_at_most_half_more_operations_than_one_of_fixed(tmp
         counts[name] = operations.count
         assert name == "fixed" or rule.metrics(), "the weights are not learned in this step"
     assert counts["meta"] <= 1.5 * counts["fixed"]
-
-
-class Remembering(Weighting):
-    """Keeps a tensor in ``seen``, and one in ``_late`` from the first step on."""
-
-    buffers = ("seen", "_late")
-
-    def __init__(self):
-        super().__init__(Settings(), ("primary",))
-        self.seen, self._late = torch.zeros(2), None
-
-    weights = torch.ones(1)
-
-    def step(self, step):
-        self.seen, self._late = self.seen + 1, torch.ones(3)
-
-
-def test_buffers_are_what_a_resumed_rule_has():
-    rule, fresh, other = Remembering(), Remembering(), Remembering()
-    assert set(rule.state_dict()) == {"seen"}
-    rule.step(None)
-    state = rule.state_dict()
-    assert set(state) == {"seen", "late"}
-    held = other.seen
-    other.load_state_dict(state)
-    assert other.seen is held  # an optimizer may hold it
-    assert (held.tolist(), other._late.tolist()) == ([1, 1], [1, 1, 1])
-    rule._late.add_(1)
-    assert other._late.tolist() == [1, 1, 1]  # a copy
-    other.load_state_dict(fresh.state_dict())
-    assert (held.tolist(), other._late) == ([0, 0], None)

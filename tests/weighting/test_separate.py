@@ -264,9 +264,9 @@ def test_no_evidence_counts_until_the_primary_task_beats_a_constant_prediction(
     changed = []
     for fake.number in range(4):
         if resumed:
-            state = rule.checkpoint()
+            state = rule.state_dict()
             _, rule = ready(gate=0.06, validation_decay=0.5)
-            rule.resume(state)
+            rule.load_state_dict(state)
         before = rule.logits.detach().clone()
         rule.step(fake)
         changed.append(not torch.equal(rule.logits, before))
@@ -358,9 +358,9 @@ def three_steps(monkeypatch, options, resumed, sizes=(1.0, 1.0, 1.0)):
     monkeypatch.setattr(SeparateSteps, "step", step_of_each)
     for fake.number in range(3):
         if resumed:
-            state = rule.checkpoint()
+            state = rule.state_dict()
             _, rule = ready(**options)
-            rule.resume(state)
+            rule.load_state_dict(state)
         rule.step(fake)
     return rule, torch.stack(gradients), torch.stack(moved), weights[-1]
 

@@ -1,0 +1,74 @@
+"""State of a rule that is no fixed set of buffers: it comes as training goes on."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class State(nn.Module):
+    """A part of a rule that says itself which tensors a checkpoint has of it.
+
+    Checkpoints hold tensors alone, without pickle: nested state has names such as ``0/exp_avg``.
+    """
+
+    @abstractmethod
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Return what a resumed run needs, by name; names have no dot."""
+
+    @abstractmethod
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what :meth:`tensors` returned; the tensors are copies, on the CPU."""
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        for name, tensor in self.tensors().items():
+            destination[f"{prefix}{name}"] = tensor.detach()
+
+    def _load_from_state_dict(self, state: Mapping[str, Tensor], prefix: str, *_: Any) -> None:
+        names = [name for name in state if name.startswith(prefix)]
+        self.restore({name.removeprefix(prefix): state[name].clone() for name in names})
+
+
+class KeptTensors(State):
+    """Tensors by name.
+
+    Attributes:
+        by_name: The tensors.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name: dict[str, Tensor] = {}
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return self.by_name
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        self.by_name = tensors
+
+
+class OptimizerState(State):
+    """What the optimizer of a rule's own tensors keeps of them: ``TENSOR/KEY``."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        super().__init__()
+        self._optimizer = optimizer
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {
+            f"{number}/{key}": torch.as_tensor(value)
+            for number, state in self._optimizer.state_dict()["state"].items()
+            for key, value in state.items()
+            if value is not None
+        }
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in tensors.items():
+            number, key = name.split("/")
+            state.setdefault(int(number), {})[key] = tensor
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": state})
