@@ -34,7 +34,6 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import PluginChoice
 from auxlearn.data.batches import collate
 from auxlearn.data.load import load_dataset
-from auxlearn.encoders.device import choose_compute
 from auxlearn.mask_analysis.masks import MaskReport, inspect_masks
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.setup import Materials, prepare_task
@@ -332,7 +331,7 @@ def prices(options: argparse.Namespace) -> str:
             continue
         with TemporaryDirectory() as folder:
             own = config.model_copy(update={"cache_dir": folder})
-            parts = Materials(own, choose_compute(own), Reporter(), dataset=dataset)
+            parts = Materials.read(own, Reporter(), dataset=dataset)
             texts = parts.tokenize(parts.data.train)
             choice = PluginChoice(name=case.task[0], options=dict(case.task[1]))
             began = time.process_time()

@@ -95,7 +95,7 @@ def command(
     """
     from auxlearn.core.files import write_json, write_text
     from auxlearn.results import console
-    from auxlearn.results.folder import RunFolder
+    from auxlearn.results.folder import RunFolder, check_contained
     from auxlearn.results.outputs import check_output_folder
 
     reporter = console.ConsoleReporter()
@@ -104,7 +104,8 @@ def command(
     file, extra = None, arguments
     if arguments and not arguments[0].startswith("-"):
         run, extra = PATH.convert(arguments[0], None, None), arguments[1:]
-        RunFolder(run).check_readable()
+        check_contained(run)
+        RunFolder(run).read_config()
         file = run / "config.yaml"
     with reporter.waiting("loading torch and transformers"):
         config = run_config(file, given, extra, announce=reporter.message).resolved()

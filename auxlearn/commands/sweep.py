@@ -17,7 +17,6 @@ from auxlearn.executors.jobs import executor_maker
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
-from auxlearn.sweeps.view import duration
 
 
 def options_of_executors(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,7 +32,7 @@ def options_of_executors(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Show the trials, and how long finished ones of their kind took; train nothing.",
+    help="Show the trials and their states; train nothing.",
 )
 @options_of(
     settings_of(sweep),
@@ -60,7 +59,7 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given
     is 1 if a trial has failed; the other trials are run nevertheless.
 
     Examples:
-        # Trials of a sweep file, and how long those of their kind have taken; nothing is trained
+        # The trials of a sweep file; nothing is trained
         auxlearn sweep sweep.yaml --dry-run
         # Two trials at a time on this machine
         auxlearn sweep sweep.yaml --jobs 2
@@ -77,7 +76,7 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given
         settings = validate(settings_of(sweep), {"source": plan, **given}, "sweep")
         executor_maker(choice, settings.jobs, settings.threads)
         folder.check()
-        _dry_run(plan, folder, settings.jobs or 1)
+        _dry_run(plan, folder)
         return
     results = sweep(plan, output=folder.path, executor=choice, **given)
     if with_report:
@@ -118,10 +117,10 @@ def _plugins_of(plan: SweepFile) -> list[str]:
     return list(found)
 
 
-def _dry_run(plan: SweepFile, folder: SweepFolder, jobs: int) -> None:
+def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import Grid
-    from auxlearn.sweeps.execute import check_sources, known_durations, trial_state
+    from auxlearn.sweeps.execute import check_sources, trial_state
     from auxlearn.sweeps.plan import number_of_trials, rounds
     from auxlearn.training.inputs import InputReader
 
@@ -130,28 +129,18 @@ def _dry_run(plan: SweepFile, folder: SweepFolder, jobs: int) -> None:
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
     check_sources(plan, (one for one in trials if states[one.digest] in ("", "changed")), reader)
-    seconds = known_durations(folder, trials)
     rows = [
-        [
-            *(*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]),
-            f"about {duration(seconds[trial.digest])}" if trial.digest in seconds else "",
-        ]
+        [*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]]
         for trial in trials
     ]
     axes = trials[0].cell if trials else ()
     done = list(states.values()).count("finished")
     print_results(
-        Grid.of([*axes, "seed", "trial", "state", "takes"], rows),
+        Grid.of([*axes, "seed", "trial", "state"], rows),
         f"{total} trials, {done} of them finished",
     )
     if plan.search:
         print_results(f"the search suggests further trials from the results of these {len(trials)}")
-    left = [seconds[one] for one, state in states.items() if state != "finished" and one in seconds]
-    if left:
-        print_results(
-            f"about {duration((total - done) * sum(left) / len(left) / jobs)} with --jobs {jobs}, "
-            "by what finished trials have taken"
-        )
 
 
 def _report(results: SweepResults) -> None:

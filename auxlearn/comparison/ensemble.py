@@ -143,7 +143,7 @@ class Ensemble:
             if ood is None:
                 raise DataError(f"'{self.set}' cannot be read again for its texts")
             split = ood.split
-            recorded = recorded_inputs(run) or {}
+            recorded = recorded_inputs(run)
             same = ood_content(ood) == recorded.get(f"out-of-distribution set {self.set}")
         if not same:
             raise DataError(

@@ -78,7 +78,7 @@ def data_digest(results: RunResults) -> str:
 
 def encoder_digest(results: RunResults) -> str:
     """Return what tells an encoder from others of the name; "" if unknown, or part of a method."""
-    recorded = recorded_inputs(Path(results)) or {}
+    recorded = recorded_inputs(Path(results))
     known = "encoder" in recorded and results.config.get("init_from") is None
     return _digest(recorded["encoder"]) if known else ""
 
@@ -86,7 +86,7 @@ def encoder_digest(results: RunResults) -> str:
 def code_digests(results: RunResults) -> dict[str, str]:
     """Return short digests of plug-ins, and of the run that a run began from, by their names."""
     kinds = ("plug-in file ", "task ", "loss ", "weighting ")
-    recorded = recorded_inputs(Path(results)) or {}
+    recorded = recorded_inputs(Path(results))
     found = {name: one for name, one in recorded.items() if name.startswith(kinds)}
     if results.config.get("init_from") is not None and "encoder" in recorded:
         found["initial weights"] = recorded["encoder"]

@@ -300,6 +300,15 @@ class RunSettings(
             raise ValueError("it is none, embeddings, body or a number of layers")
         return part
 
+    @field_validator("aux")
+    @classmethod
+    def _own_names_differ(cls, tasks: tuple[PluginChoice, ...]) -> tuple[PluginChoice, ...]:
+        labels = [task.label for task in tasks]
+        for task in tasks:
+            if task.title and labels.count(task.title) > 1:
+                raise ValueError(f"the name '{task.title}' is that of two tasks: choose another")
+        return tasks
+
     @field_validator("weights", "loss")
     @classmethod
     def _has_no_title(cls, choice: PluginChoice) -> PluginChoice:

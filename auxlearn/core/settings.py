@@ -199,7 +199,9 @@ class PluginChoice(Settings):
         ((name, options),) = value.items()
         if options is not None and not isinstance(options, dict):
             raise ValueError(f"the options of '{name}' are a mapping of option to value")
-        name, _, title = name.partition(":") if isinstance(name, str) else (name, "", "")
+        name, colon, title = name.partition(":") if isinstance(name, str) else (name, "", "")
+        if colon and not title:
+            raise ValueError(f"'{name}:' has no name behind the colon: write {name}:NAME")
         return {"name": name, "title": title, "options": options or {}}
 
     @property

@@ -15,7 +15,6 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, first_line
 from auxlearn.core.processes import process_count
 
@@ -63,26 +62,26 @@ class Compute:
     autocast: Callable[[], AbstractContextManager[None]]
 
 
-def choose_compute(config: RunConfig) -> Compute:
-    """Return the configured device and precision; each of several processes has its own GPU."""
-    if config.device == "cuda" and not torch.cuda.is_available():
+def choose_compute(device: str = "auto", precision: str = "fp32") -> Compute:
+    """Return what a device and a precision name; each of several processes has its own GPU."""
+    if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "device 'cuda' is requested, but CUDA is not available: use --device cpu or auto"
         )
-    device = default_device() if config.device == "auto" else torch.device(config.device)
-    if device.type == "cuda" and process_count() > 1:
-        device = torch.device("cuda", _own_gpu())
-        torch.cuda.set_device(device)
-    if config.precision == "fp32":
-        return Compute(device, nullcontext)
-    if device.type == "cuda" and not torch.cuda.is_bf16_supported():
+    chosen = default_device() if device == "auto" else torch.device(device)
+    if chosen.type == "cuda" and process_count() > 1:
+        chosen = torch.device("cuda", _own_gpu())
+        torch.cuda.set_device(chosen)
+    if precision == "fp32":
+        return Compute(chosen, nullcontext)
+    if chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise ConfigError(
             f"precision 'bf16' is requested, but {torch.cuda.get_device_name()} does not support "
             "it: use --precision fp32 or --device cpu"
         )
     # The weight cache would miss in-place changes of weights within one context.
     return Compute(
-        device, partial(torch.autocast, device.type, torch.bfloat16, cache_enabled=False)
+        chosen, partial(torch.autocast, chosen.type, torch.bfloat16, cache_enabled=False)
     )
 
 

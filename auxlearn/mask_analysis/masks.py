@@ -18,7 +18,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
 from auxlearn.data.run_data import with_found_kind
 from auxlearn.data.tokens import Tokenization
-from auxlearn.encoders.device import choose_compute, usual_torch
+from auxlearn.encoders.device import usual_torch
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import (
@@ -95,7 +95,7 @@ def inspect_masks(
     if not config.aux:
         raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")
     validation = build_weighting(config).validation_source
-    parts = Materials(config, choose_compute(config), reporter, validation)
+    parts = Materials.read(config, reporter, validation)
     split, rows = _sample(parts.data.train, examples, config.seed)
     encoder = parts.encoder
     notes: list[str] = []

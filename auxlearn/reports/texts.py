@@ -138,7 +138,7 @@ def split_of(data: RunData, run: Run, name: str) -> Split | None:
     ood = next((one for one in data.ood_sets if one.source.name == name), None)
     if ood is None:
         return (data.dataset.splits | data.dataset.ood).get(name)
-    recorded = recorded_inputs(run.path) or {}
+    recorded = recorded_inputs(run.path)
     return (
         ood.split if ood_content(ood) == recorded.get(f"out-of-distribution set {name}") else None
     )

@@ -112,8 +112,9 @@ class RunFolder:
 
     def read_config(self) -> RunConfig:
         """Return the configuration of the run in this folder; see :meth:`with_own_data`."""
-        self.check_readable()
         file = self.path / "config.yaml"
+        if not file.is_file():
+            raise RunError(no_run(self.path))
         settings = read_yaml(file, "configuration", ConfigError)
         config: RunConfig = validate(RunConfig, settings, str(file))
         # The content of plug-in files, which is part of the hash, may be another one by now.
@@ -132,11 +133,6 @@ class RunFolder:
         places = [folder / saved for folder in (self.path, self.path.absolute().parents[1])]
         found = next((str(place) for place in places if place.is_dir()), config.dataset)
         return config.model_copy(update={"dataset": found})
-
-    def check_readable(self) -> None:
-        if not (self.path / "config.yaml").is_file():
-            raise RunError(no_run(self.path))
-        check_contained(self.path)
 
     @property
     def in_use(self) -> bool:
@@ -158,7 +154,6 @@ class RunFolder:
         if self.path.parent.name not in ("trials", "branches"):  # of a sweep, of a run
             check_unowned(self.path)
         self._check_folder_belongs_to(config)
-        check_contained(self.path)
 
     @contextmanager
     def locked(self, config: RunConfig) -> Iterator[None]:
@@ -252,10 +247,13 @@ class RunFolder:
 
 
 def finished_folder(run: str | os.PathLike[str]) -> Path:
+    """Return the folder of a finished run, which others may have made."""
     path = expand(run)
     folder = RunFolder(path)
     if not user_path(path, RunError).is_dir():
         raise RunError(f"there is no run folder {path}: check the path")
+    if (path / "config.yaml").is_file():
+        check_contained(path)
     folder.read_config()
     if not folder.finished:
         raise RunError(
@@ -265,14 +263,14 @@ def finished_folder(run: str | os.PathLike[str]) -> Path:
     return path
 
 
-def recorded_inputs(run: Path) -> dict[str, Mapping[str, str]] | None:
-    """Return the inputs that a run has recorded, see :mod:`auxlearn.training.inputs`, if any."""
+def recorded_inputs(run: Path) -> dict[str, Mapping[str, str]]:
+    """Return the inputs that a run has recorded, see :mod:`auxlearn.training.inputs`."""
     path = run / "inputs.json"
     try:
         found = read_checked_json(path)["inputs"]
         return TypeAdapter(dict[str, Mapping[str, str]]).validate_python(found)
     except FileNotFoundError:
-        return None
+        return {}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(unusable(path, error, f"delete {run} to train again")) from None
 

@@ -21,7 +21,7 @@ RUN_NAMES = frozenset(
 )
 #: Names in the folder of a sweep that belong to the sweep.
 SWEEP_NAMES = frozenset(
-    ["sweep.yaml", "plan.json", "results.json", "trials", "superseded", "failures", "logs", "data"]
+    ["sweep.yaml", "plan.json", "results.json", "trials", "failures", "logs", "data"]
 )
 #: Ends of the names of files of scores.
 JSON = (".json",)

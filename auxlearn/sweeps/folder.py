@@ -4,7 +4,6 @@
 ``sweep.yaml``         the sweep file
 ``plan.json``          the trials so far, so that an unfinished sweep can be compared
 ``trials/DIGEST/``     one run folder for each trial
-``superseded/``        run folders of trials whose data, encoder or code have changed
 ``failures/``          the error of each failed trial
 ``logs/``              the output of each trial
 ``results.json``       metrics of all trials; identical however often the sweep was
@@ -83,10 +82,6 @@ class SweepFolder:
         check_output_folder(self.path, "sweep")
         if not self.path.is_dir():
             return
-        check_contained(self.path)
-        for name in ("trials", "logs"):
-            if (inner := self.path / name).exists() and not inner.is_dir():
-                raise SweepError(f"{inner} is no folder: remove it, or choose another --output")
         if not is_owner(self.path, "sweep"):
             # Left by a kill at the very start; a sweep.yaml alone is a user's own.
             left = SWEEP_NAMES - {"sweep.yaml"}
@@ -106,17 +101,6 @@ class SweepFolder:
         config = trial.config.model_copy(update={"output": output, "cache_dir": cache_dir})
         log = self.path.resolve() / "logs" / f"{trial.digest}.log"
         return Job.of(config, train_resolved, log, threads)
-
-    def set_aside(self, trial: Trial) -> Path:
-        """Move the run folder of a trial to ``superseded/`` at once: it is trained again."""
-        run = self.run(trial.digest)
-        with run.locked(trial.config):
-            number = 1
-            while (place := self.path / "superseded" / f"{trial.digest}-{number}").exists():
-                number += 1
-            place.parent.mkdir(exist_ok=True)
-            os.rename(run.path, place)
-        return place
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

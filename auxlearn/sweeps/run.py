@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from pydantic import Field, SkipValidation
 from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text_of
 from auxlearn.core.files import expand
+from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import validate
 from auxlearn.core.yaml_files import DEEPEST
@@ -22,7 +22,6 @@ from auxlearn.executors.jobs import Executor, executor_maker
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
-from auxlearn.sweeps.view import View, default_view
 
 
 def sweep_of(
@@ -115,7 +114,7 @@ def sweep(
     threads: Annotated[Count, Field(le=1024)] | None = None,
     retry_failed: bool = False,
     cache_dir: UserPath | None = None,
-    view: View | None = None,
+    reporter: Reporter | None = None,
     verbose: bool = True,
 ) -> SweepResults:
     """Run every trial of a sweep, or those that are left of it, and return their results.
@@ -141,8 +140,8 @@ def sweep(
         retry_failed: Run failed trials again.
         cache_dir: Cache of tokenised texts and pseudo-likelihood scores; by default
             ``~/.cache/auxlearn``.
-        view: Shows the progress in place of the console or the notebook.
-        verbose: Whether progress is shown where there is no ``view``.
+        reporter: Shows the progress in place of the console or the notebook.
+        verbose: Whether progress is shown where there is no ``reporter``.
 
     Returns:
         The results, which ``auxlearn.compare`` and ``auxlearn.report`` take like a folder.
@@ -167,13 +166,16 @@ def sweep(
     make = executor_maker(executor, jobs, threads)
     read, folder = sweep_of(source, output, dataset_name, split_column)
 
+    from auxlearn.results.console import default_reporter
     from auxlearn.sweeps.execute import run_sweep
 
-    cache = None if cache_dir is None else os.fspath(cache_dir)
-    with ExitStack() as stack:
-        shown = view or stack.enter_context(default_view(folder, verbose))
-        engine = stack.enter_context(make(folder.path))
+    with make(folder.path) as engine:
         records = run_sweep(
-            read, folder, engine, retry_failed=retry_failed, cache_dir=cache, view=shown
+            read,
+            folder,
+            engine,
+            retry_failed=retry_failed,
+            cache_dir=None if cache_dir is None else os.fspath(cache_dir),
+            reporter=reporter or default_reporter(verbose),
         )
     return SweepResults(read.name, folder.path, read.axes, tuple(records))

@@ -13,7 +13,8 @@ from pydantic import Field, field_validator, model_validator
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import LONGEST_NAME
-from auxlearn.core.settings import Metric
+from auxlearn.core.run_settings import PretrainSettings
+from auxlearn.core.settings import Metric, PathText
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.sweeps.published import published_problem
@@ -69,10 +70,20 @@ class Select(Settings):
     metric: Metric | None = Field(None, description="Metric on dev; by default that of the run.")
 
 
+class SweepPretraining(PretrainSettings):
+    """A pretraining that precedes the trials, which name its folder as their encoder."""
+
+    output: PathText
+    """Folder of the pretrained encoder."""
+
+
 class SweepFile(Settings):
     """Content of a sweep file."""
 
     name: str = Field(max_length=LONGEST_NAME, description="Name of the sweep and of its folder.")
+    pretrain: SweepPretraining | None = Field(
+        None, description="A pretraining to begin with; trials name its output as their encoder."
+    )
     base: dict[str, Any] = Field({}, description="Settings of all runs.")
     grid: dict[str, list[Any] | dict[str, dict[str, Any]]] = Field(
         {}, description="A setting with its values, or an axis with named groups of settings."

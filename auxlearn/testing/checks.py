@@ -353,7 +353,7 @@ def report(
     """Return the report of a plug-in of any kind, whatever it finds; to kill and ``resume`` a whole
     run takes as long as all other checks.
     """
-    chosen = choose_compute(RunConfig.model_validate({"device": device})).device
+    chosen = choose_compute(RunConfig.model_validate({"device": device}).device).device
     left_out = {*["device"] * (chosen.type == "cpu"), *["resume"] * (not resume)}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
         kind = WeightingChecks if registry is WEIGHTINGS else ObjectiveChecks

@@ -222,11 +222,6 @@ class InputRecord(InputTracker):
         self._inputs = present
         if resumes:
             before = recorded_inputs(folder)
-            if before is None:
-                raise RunError(
-                    f"{folder} holds a checkpoint but no {FILE}, so its data cannot be compared: "
-                    f"delete {folder} to train again"
-                )
             kept = {
                 name: content
                 for name, content in before.items()
@@ -293,10 +288,8 @@ def code_content(config: RunConfig) -> dict[str, Content]:
 
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
-    recorded = recorded_inputs(folder)
-    if recorded is None:
-        return (f"{folder} holds no {FILE}: whether its data have changed cannot be said",)
-    comparison = InputReader().compare(config, recorded)
+    """Refuse a finished run whose inputs have changed; return which cannot be compared, and why."""
+    comparison = InputReader().compare(config, recorded_inputs(folder))
     if comparison.changed:
         raise RunError(
             f"{folder} is finished, but {comparison.changes} since: choose another --output, or "

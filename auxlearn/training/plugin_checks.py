@@ -177,12 +177,20 @@ def state_of(plugin: Any) -> dict[str, Tensor]:
     return dict(state)
 
 
+MOST_METRICS = 1000  # that a method returns at a time
+
+
 def numbers_of(
     plugin: object, method: str, *arguments: object, name: str | None = None
 ) -> dict[str, float]:
     """Return the metrics that a method of a plug-in returns, as numbers that JSON can hold."""
     with calling(plugin, method, name):
         found = getattr(plugin, method)(*arguments)
+        if len(found) > MOST_METRICS:
+            raise PluginError(
+                f"{method} of {_title(plugin, name)} returns {len(found):,} metrics: return at "
+                f"most {MOST_METRICS:,}"
+            )
         numbers = {str(k): v if isinstance(v, int) else float(v) for k, v in found.items()}
     if any(abs(number) >= 2**63 for number in numbers.values() if isinstance(number, int)):
         raise PluginError(f"{method} of {_title(plugin, name)} returns a number of over 18 digits")

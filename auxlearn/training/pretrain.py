@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from auxlearn.core import rng
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.cache import TensorCache, content_key
-from auxlearn.core.config import RunConfig, differences
+from auxlearn.core.config import differences
 from auxlearn.core.errors import RunError, TrainingDiverged, UserError
 from auxlearn.core.files import (
     expand,
@@ -57,7 +57,7 @@ from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import score_masked
 from auxlearn.results.console import default_reporter
-from auxlearn.results.folder import FAULT, check_contained, locked_folder
+from auxlearn.results.folder import FAULT, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.checkpoint import CheckpointFolder, load_optimizer_tensors, optimizer_tensors
@@ -66,6 +66,8 @@ from auxlearn.training.loop import LOG_EVERY, Loop
 from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.setup import prepare_task
 
+#: Of the optimizer, as the defaults of a run are.
+WEIGHT_DECAY, WARMUP_RATIO, MAX_GRAD_NORM = 0.01, 0.06, 1.0
 #: Share of the texts that is held out for evaluation.
 HELD_OUT = 0.05
 #: Seconds of training between two checkpoints; one is written at the end as well.
@@ -116,7 +118,6 @@ class PretrainFolder:
         check_output_folder(self.path, "an encoder")
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file: choose another --output")
-        check_contained(self.path)
         if record := self._read():
             saved, given = record.settings, self._settings
             differing = [
@@ -259,9 +260,7 @@ def pretrain(
     if finished := folder.results(reporter):
         return finished
     seed, max_length, steps = given.seed, given.max_length, given.steps
-    shared = given.model_dump(include={"seed", "device", "learning_rate", "max_length"})
-    config = RunConfig(**shared)
-    compute = choose_compute(config)
+    compute = choose_compute(given.device)
     if texts is None:
         texts = _read_texts(dataset, corpus, given, cache)
     train, held_out = hold_out_texts(texts)
@@ -286,7 +285,10 @@ def pretrain(
             return finished
         choice = PluginChoice(name="random_mlm")
         context = ObjectiveContext(
-            *(choice.name, loaded, train, train_texts),
+            choice.name,
+            loaded,
+            train,
+            train_texts,
             max_length=max_length,
             cache=cache,
             seed=seed,
@@ -297,11 +299,14 @@ def pretrain(
         stream = BatchStream(train_texts, given.batch_size, seed, "pretrain")
         with _training_only(loaded, given.trainable) as trained:
             loop = _PretrainLoop(
-                *(loaded, folder.checkpoints, steps, reporter),
+                loaded,
+                folder.checkpoints,
+                steps,
+                reporter,
                 task=task,
                 stream=stream,
                 trained=trained,
-                config=config,
+                settings=given,
                 compute=compute,
             )
             before, seconds = loop.run(held_out_texts)
@@ -348,14 +353,13 @@ class _PretrainLoop(Loop):
     task: MaskedLanguageModelling
     stream: BatchStream
     trained: list[nn.Parameter]
-    config: RunConfig
+    settings: PretrainSettings
     compute: Compute
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        config = self.config
-        optimizer = build_optimizer(self.trained, config.learning_rate or 0.0, config.weight_decay)
-        self.schedule = LinearSchedule(optimizer, self.total_steps, config.warmup_ratio)
+        optimizer = build_optimizer(self.trained, self.settings.learning_rate, WEIGHT_DECAY)
+        self.schedule = LinearSchedule(optimizer, self.total_steps, WARMUP_RATIO)
         self.before: _Scores | None = None
         self._losses: list[Tensor] = []
         self._saved = 0.0
@@ -363,7 +367,7 @@ class _PretrainLoop(Loop):
     def run(self, held_out: TokenizedTexts) -> tuple[_Scores, float]:
         """Train to the end; return the scores before and the seconds, before a kill included."""
         if not self.resume():
-            self.before = _evaluate(self.encoder, held_out, self.config.seed)
+            self.before = _evaluate(self.encoder, held_out, self.settings.seed)
         assert self.before is not None
         self._saved = time.perf_counter()
         self._started = self._saved - self.state.seconds
@@ -372,13 +376,13 @@ class _PretrainLoop(Loop):
         return self.before, time.perf_counter() - self._started
 
     def run_step(self) -> None:
-        seed, step = self.config.seed, self.state.step
+        seed, step = self.settings.seed, self.state.step
         generator = rng.generator(seed, "pretrain", "draws", step)
         dropout = rng.seeded(seed, "pretrain", "dropout", step, device=self.compute.device)
         with dropout, self.compute.autocast():
             loss = self.task.loss(self.encoder, self.stream.batch(step), generator)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.trained, self.config.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.trained, MAX_GRAD_NORM)
         self.schedule.apply(step)
         self.schedule.optimizer.step()
         self.schedule.optimizer.zero_grad(set_to_none=True)

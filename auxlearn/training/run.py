@@ -75,7 +75,6 @@ def train_run(
     A data set in memory is saved as the folder that ``config.dataset`` names. Of several processes
     this is the leader; the others call :func:`follow`.
     """
-    compute = choose_compute(config)
     folder = RunFolder.of(config)
     config = folder.with_own_data(config)
     if folder.finished:
@@ -84,7 +83,7 @@ def train_run(
     folder.check(config)
     check_source(config, folder.path)
     if config.compile:
-        check_compiler(compute.device)
+        check_compiler(choose_compute(config.device).device)
     reported = ReportedRun(folder.path, config.model_dump(mode="json"))
     loggers = []
     for cls in map(REPORTERS.get, config.report_to):
@@ -93,8 +92,11 @@ def train_run(
     reporter = ForwardingReporter(reporter, loggers)
     started = time.perf_counter()
     reporter.message(f"reading data set {config.dataset}")
-    run = _Run(
-        *(config, compute, reporter, weighting.validation_source, dataset),
+    run = _Run.read(
+        config,
+        reporter,
+        weighting.validation_source,
+        dataset,
         weighting=weighting,
         folder=folder,
         processes=processes,
@@ -142,9 +144,11 @@ def follow(processes: Processes, dataset: TextDataset | None) -> Path:
         config = RunConfig.model_validate(told["config"])
         weighting = build_weighting(config)
         with TemporaryDirectory(prefix="auxlearn-") as scratch:
-            run = _Run(
-                *(config, choose_compute(config), Reporter()),
-                *(weighting.validation_source, dataset),
+            run = _Run.read(
+                config,
+                Reporter(),
+                weighting.validation_source,
+                dataset,
                 weighting=weighting,
                 folder=RunFolder(Path(scratch)),
                 processes=processes,
@@ -201,6 +205,7 @@ class _Run(Materials):
     processes: Processes
     micro_batches: int = 1  # of a step
     identity: str = ""  # what its checkpoints belong to
+    init_from: dict[str, Any] | None = None  # what training begins from, for the results
 
     @cached_property
     def checkpoints(self) -> CheckpointFolder:
@@ -209,8 +214,13 @@ class _Run(Materials):
     @cached_property
     def evaluator(self) -> Evaluator:
         return Evaluator(
-            *(self.encoder, self.data.dataset, self.data.ood_sets, self.tokenize),
-            *(self.compute, self.folder.predictions_path, self.processes),
+            self.encoder,
+            self.data.dataset,
+            self.data.ood_sets,
+            self.tokenize,
+            self.compute,
+            self.folder.predictions_path,
+            self.processes,
             count_unknown=self.config.unknown_labels == "count",
             choose_thresholds=self.config.thresholds == "dev",
         )
@@ -225,11 +235,6 @@ class _Run(Materials):
             self.encoder, config.lora_rank, config.lora_alpha, config.lora_dropout, config.seed
         )
 
-    @cached_property
-    def init_from(self) -> dict[str, Any] | None:
-        """What training begins from, for the results; heads of objectives are loaded by it."""
-        return load_heads(self.config, self.encoder, self.reporter)
-
     def prepare(self) -> TrainingLoop:
         """Prepare the tasks with the pretrained encoder, then build the training loop."""
         config = self.config
@@ -242,12 +247,14 @@ class _Run(Materials):
         train_texts = self.perturbed(train_texts)
         primary_loss = self.primary_loss(train_texts)
         auxiliaries = self.auxiliaries(train_texts)
-        self.init_from  # noqa: B018 - loads the heads that the objectives have just added
+        # The objectives have just added their heads.
+        self.init_from = load_heads(config, self.encoder, self.reporter)
         self._warn_of_language_model(train_texts)
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
-        sizes = [(p.numel(), p.requires_grad) for p in self.encoder.parameters()]
-        trained, every = (sum(n for n, one in sizes if one or both) for both in (False, True))
+        parameters = list(self.encoder.parameters())
+        every = sum(parameter.numel() for parameter in parameters)
+        trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         self.reporter.message(f"{trained:,} of {every:,} parameters are trained")
         check_dropout([primary_loss, *(one.task for one in auxiliaries)], self.encoder)
         if config.compile:
@@ -276,8 +283,11 @@ class _Run(Materials):
         )
         surrogate = None if validation is None else self._surrogate
         return TrainingLoop(
-            *(self.encoder, self.checkpoints, steps),
-            *(self.reporter, self.processes),
+            self.encoder,
+            self.checkpoints,
+            steps,
+            self.reporter,
+            self.processes,
             config=config,
             folder=self.folder,
             training_step=step,

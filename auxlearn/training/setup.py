@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.leaks import Evaluated, trained_on
 from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate
-from auxlearn.encoders.device import Compute, attend_in_single_precision
+from auxlearn.encoders.device import Compute, attend_in_single_precision, choose_compute
 from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
 from auxlearn.encoders.source import encoder_content
@@ -273,31 +273,48 @@ def check_dropout(objectives: Iterable[Objective], encoder: SharedEncoder) -> No
             )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Materials:
     """What a run is made of, as its configuration says: data, encoder, texts, objectives."""
 
     config: RunConfig
     compute: Compute
     reporter: Reporter
-    validation: ValidationSource | None = None  # examples that drive the weights
-    dataset: TextDataset | None = None  # in memory; by default that of the configuration
+    data: RunData
+    cache: TensorCache
+    notes: list[str] = field(default_factory=list)  # what was found when the run was prepared
+    tracker: InputTracker = field(default_factory=InputTracker)  # notes what objectives read
 
-    def __post_init__(self) -> None:
-        folder = self.config.cache_dir
-        self.cache = TensorCache(expand(folder) if folder else None)
-        data = load_run_data(self.config, self.validation, self.cache.folder, self.dataset)
-        self.notes: list[str] = []  # what was found when the run was prepared
-        further: list[np.ndarray] = []
-        if self.validation is not None and self.validation.file is not None:
+    @classmethod
+    def read(
+        cls,
+        config: RunConfig,
+        reporter: Reporter,
+        validation: ValidationSource | None = None,
+        dataset: TextDataset | None = None,
+        **parts: Any,
+    ) -> Self:
+        """Read the data: those in memory, or those that the configuration names, and the examples
+        that drive the weights, of which those that the run is measured by are left out.
+        """
+        compute = choose_compute(config.device, config.precision)
+        cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
+        data = load_run_data(config, validation, cache.folder, dataset)
+        made = cls(
+            config=config,
+            compute=compute,
+            reporter=reporter,
+            data=replace(data, audits=cache.folder),
+            cache=cache,
+            **parts,
+        )
+        if validation is not None and validation.file is not None:
             assert data.validation is not None
-            tested = self._evaluated(data, "train", "dev")
-            left = tested.left_out_of(data.validation, f"validation file {self.validation.file}")
-            data = replace(data, validation=left)
-            further = tested.trained
-        self.data = replace(data, audits=self.cache.folder)
-        self.evaluated.trained += further
-        self.tracker = InputTracker()  # notes what objectives read
+            tested = made._evaluated(data, "train", "dev")
+            left = tested.left_out_of(data.validation, f"validation file {validation.file}")
+            made.data = replace(made.data, validation=left)
+            made.evaluated.trained += tested.trained
+        return made
 
     def note(self, line: str) -> None:
         """Say something about the data, once, and keep it for the results."""

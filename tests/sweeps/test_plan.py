@@ -257,6 +257,7 @@ def test_every_sweep_of_the_package_has_the_expected_number_of_trials():
             found = [one for one in published if all(v in labels[k] for k, v in one.labels.items())]
             assert len(found) >= len(cells) / max(1, 4 * len(sweep.select.over))
     assert counts == {
+        "adaptive_pretraining": 2 * 2 * 5,
         "l3mask_passes": 5 * 3,
         "l3masking_table3": 2 * 8 * 3 * 10,
         "l3masking_table3_small": 15,

@@ -12,7 +12,7 @@ from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.training.loop import TrainingLoop
-from tests.sweeps.conftest import InlineExecutor, Messages
+from tests.sweeps.conftest import InlineExecutor
 
 
 def read_tensorboard(place):
@@ -122,6 +122,7 @@ def test_a_stopped_run_continues_the_same_one(tracked, tmp_path, monkeypatch):
     assert auxlearn.train(**settings) == results
 
 
+@pytest.mark.parametrize("tracked", ["tensorboard"], indirect=True)
 def test_each_branch_is_a_run_of_its_own(tracked, tmp_path):
     settings, read = tracked
     config = RunConfig.model_validate(settings | {"aux": ["random_mlm"], "weights": "meta"})
@@ -134,13 +135,13 @@ def test_each_branch_is_a_run_of_its_own(tracked, tmp_path):
     assert train(config) == results
 
 
+@pytest.mark.parametrize("tracked", ["tensorboard"], indirect=True)
 def test_each_trial_is_a_run_of_its_own(tracked, sweep_file, tmp_path):
     settings, read = tracked
     sweep = read_sweep(sweep_file(base={"report_to": settings["report_to"]}))
     folder = SweepFolder(tmp_path / "sweep")
     for _ in range(2):  # the same command again
-        shown = Messages()
-        trials = run_sweep(sweep, folder, InlineExecutor(), view=shown)
+        trials = run_sweep(sweep, folder, InlineExecutor())
         assert [one.state for one in trials] == ["finished"] * 2
     found = read()
     assert found.keys() == {one.digest for one in trials}

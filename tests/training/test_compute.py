@@ -10,7 +10,6 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import nn
 
-from auxlearn import RunConfig
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.processes import joined
 from auxlearn.encoders.device import choose_compute
@@ -33,10 +32,10 @@ def test_auto_is_cuda_or_else_the_cpu(cuda, monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.xpu, "is_available", lambda: True)
     cuda(False)
-    assert choose_compute(RunConfig()).device == torch.device("cpu")
+    assert choose_compute().device == torch.device("cpu")
     cuda(True)
-    assert choose_compute(RunConfig()).device == torch.device("cuda")
-    assert choose_compute(RunConfig(device="cpu")).device == torch.device("cpu")
+    assert choose_compute().device == torch.device("cuda")
+    assert choose_compute(device="cpu").device == torch.device("cpu")
 
 
 @pytest.fixture
@@ -53,13 +52,13 @@ def test_each_process_has_the_gpu_of_its_number_on_its_machine(cuda, torchrun, m
     cuda(True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     own = torch.device("cuda", 1)
-    assert choose_compute(RunConfig()).device == own
-    bf16 = choose_compute(RunConfig(precision="bf16", device="cuda"))
+    assert choose_compute().device == own
+    bf16 = choose_compute(precision="bf16", device="cuda")
     assert (bf16.device, chosen) == (own, [own, own])
-    assert choose_compute(RunConfig(device="cpu")).device.type == "cpu"
+    assert choose_compute(device="cpu").device.type == "cpu"
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match=r"process 2 of this machine has no GPU of its own"):
-        choose_compute(RunConfig())
+        choose_compute()
 
 
 @pytest.mark.parametrize(("available", "backend"), [(True, "cpu:gloo,cuda:nccl"), (False, "gloo")])
@@ -83,13 +82,13 @@ def test_gpus_are_summed_by_nccl_and_the_rest_by_gloo(
 def test_a_card_without_bfloat16_is_refused_in_one_line(cuda):
     cuda(True, bf16=False)
     with pytest.raises(ConfigError, match=r"^precision 'bf16' .* Old Card does not .*--precision"):
-        choose_compute(RunConfig(precision="bf16"))
-    assert choose_compute(RunConfig()).autocast is nullcontext
-    assert choose_compute(RunConfig(precision="bf16", device="cpu")).device.type == "cpu"
+        choose_compute(precision="bf16")
+    assert choose_compute().autocast is nullcontext
+    assert choose_compute(precision="bf16", device="cpu").device.type == "cpu"
 
 
 def test_autocast_sees_weights_that_change_in_place():
-    compute = choose_compute(RunConfig(device="cpu", precision="bf16"))
+    compute = choose_compute(device="cpu", precision="bf16")
     layer, x = nn.Linear(2, 1, bias=False), torch.ones(1, 2)
     with compute.autocast():
         layer.weight.data.fill_(1.0)
@@ -102,7 +101,7 @@ def test_the_accelerator_of_a_host_program_is_left_alone():
     AcceleratorState._reset_state(reset_partial_state=True)
     try:
         host = Accelerator(cpu=True, mixed_precision="bf16")
-        choose_compute(RunConfig(device="cpu", precision="fp32"))
+        choose_compute(device="cpu", precision="fp32")
         assert AcceleratorState().mixed_precision == "bf16"
         assert host.state.device == torch.device("cpu")
     finally:

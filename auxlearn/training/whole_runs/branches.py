@@ -323,7 +323,6 @@ class _Training:
         inputs: RunInputs = {}
         for path in self.paths.values():
             recorded = recorded_inputs(path)
-            assert recorded is not None
             inputs |= {k: v for k, v in recorded.items() if not k.startswith("weighting ")}
         return inputs | code_content(self.config)
 
