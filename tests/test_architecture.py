@@ -136,7 +136,7 @@ ALONE = {
 
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
-    "core": 3575,
+    "core": 3590,
     "kinds": 2585,
     "data": 4995,
     "encoders": 2110,
@@ -148,7 +148,7 @@ BUDGETS = {
     "results": 2782,
     "executors": 695,
     "evaluation": 1295,
-    "training": 4570,
+    "training": 4600,
     "mask_analysis": 1148,
     "sweeps": 2010,
     "comparison": 3382,
