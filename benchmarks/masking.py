@@ -247,7 +247,7 @@ class Case:
         masks = {
             "tokens": found.tokens,
             "mean": spread.mean,
-            "moved": spread.moved - spread.by_chance,
+            "moved": spread.moved,
             "groups": {one.name: [one.tokens, one.ratio(name)] for one in kinds},
         }
         write_text(path, json.dumps(masks))

@@ -15,7 +15,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from auxlearn.core.files import write_text
-from auxlearn.results.plots import save_figure
+from auxlearn.results.figures import save_figure
 from benchmarks import report_gpu
 from benchmarks.common import RESULTS
 from benchmarks.tables import machine, table

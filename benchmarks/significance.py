@@ -189,22 +189,24 @@ def false_positives(seeds: int, share: float, tables: int = 60_000) -> dict[str,
 
 def plot(content: dict, path: Path) -> None:
     """Draw power by true difference, one panel for each number of seeds."""
-    from auxlearn.comparison.plots import (
+    from auxlearn.results.figures import (
+        PRINT_DPI,
+        PRINT_FONT,
+        PRINT_WIDTH,
+        colour,
+        figure_of,
+        figure_style,
         legend_below,
-        print_figure,
-        print_style,
-        save_print,
-        tidy,
+        save_figure,
     )
-    from auxlearn.results.plots import colour
 
     names = {
         "crossed t-test alone": "crossed t-test alone",
         CHOSEN: "both t-tests (as compared)",
         "permutation, examples and crossed": "permutation, examples and crossed",
     }
-    with print_style():
-        figure, panels = print_figure(2.1, len(SEEDS), across=len(SEEDS), sharey=True)
+    with figure_style(PRINT_FONT):
+        figure, panels = figure_of(PRINT_WIDTH, 2.1, len(SEEDS), len(SEEDS), sharey=True)
         for axes, seeds in zip(panels, SEEDS, strict=True):
             rows = [row for row in content["curves"] if row["seeds"] == seeds]
             for number, (name, title) in enumerate(names.items()):
@@ -214,11 +216,10 @@ def plot(content: dict, path: Path) -> None:
             axes.axhline(ALPHA, color="0.5", linewidth=0.5)
             axes.set_title(f"{seeds} seeds")
             axes.set_ylim(0, 1)
-            tidy(axes)
         panels[0].set_ylabel("told apart")
         panels[1].set_xlabel("true difference / its standard error")
         legend_below(figure, panels)
-        save_print(figure, path)
+        save_figure(figure, path.with_name(f"{path.name}.png"), PRINT_DPI)
 
 
 def page(content: dict) -> str:

@@ -12,8 +12,19 @@ import pytest
 from tests import helpers
 
 WORDS = (
-    "alpha", "beta", "gamma", "delta", "runs", "eats", "sees",
-    "the", "a", "Paris", "London", "John", "Mary",
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "runs",
+    "eats",
+    "sees",
+    "the",
+    "a",
+    "Paris",
+    "London",
+    "John",
+    "Mary",
 )
 SPANS = {"Paris": "B-LOC", "London": "B-LOC", "John": "B-PER", "Mary": "B-PER"}
 

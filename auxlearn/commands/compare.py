@@ -66,21 +66,20 @@ def command(
         # A sweep beside the results that the paper reports
         auxlearn compare sweeps/reviews --published l3masking_table3
     """
-    from auxlearn.comparison.formats import render, save, terminal
     from auxlearn.comparison.tables import Layout
     from auxlearn.results import console
     from auxlearn.results.outputs import check_output_folder
 
-    layout = Layout(decimals, show)
+    Layout(decimals, show)  # what it refuses, before any work
     if output is not None:
         check_output_folder(output)
     comparison = compare(*folders, **what)
     if format_ == "terminal":
-        console.print_results(*terminal(comparison, layout))
+        console.print_results(*comparison.to_terminal(decimals, show))
     else:
-        click.echo(render(comparison, format_, layout), nl=False)
+        click.echo(comparison.to_text(format_, decimals, show), nl=False)
     if output is not None:
-        written = save(comparison, output, layout)
+        written = comparison.save(output, decimals, show)
         tables = sum(path.suffix in (".md", ".tex", ".csv") for path in written)
         plots = sum(path.suffix == ".pdf" for path in written)
         click.echo(f"{tables} tables and {plots} plots: {output}", err=True)

@@ -86,7 +86,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     from auxlearn.data.audit import audit
     from auxlearn.data.load import load_dataset
     from auxlearn.results.console import print_results
-    from auxlearn.results.tables import Grid
+    from auxlearn.results.tables import text_table
 
     if "labels" in given:
         given["labels"] = label_map(given["labels"])
@@ -105,7 +105,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
         return
     print_results(f"{found.name}, fingerprint {found.fingerprint}", "")
     for heads, rows in (_labels(report), _texts(report), _length_table(lengths)):
-        print_results(Grid.of(heads, rows), "")
+        print_results(text_table(heads, rows), "")
     unknown = [length.unknown for length in lengths.values() if length.unknown]
     warnings = [*report.warnings(), *unknown] or ["no problems found"]
     print_results(*(f"- {line}" for line in (*found.notes, *warnings)))

@@ -14,12 +14,7 @@ from auxlearn.core.arguments import settings_of
 
 @click.command(cls=ExampleCommand)
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
-@options_of(
-    settings_of(ensemble),
-    *("method", "split", "dataset", "text_column", "text_pair_column", "label_column", "output"),
-    dataset="Another labelled data set, on which the models are run: folder, name of a data-set "
-    "card, or Hugging Face hub id.",
-)
+@options_of(settings_of(ensemble), "method", "split", "output")
 @json_option("all scores")
 def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Average the predictions of the finished runs in the folders RUN.
@@ -34,8 +29,8 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
         auxlearn ensemble runs/reviews runs/mask_tuning
         # All finished runs of a method of a sweep; the predictions as a table
         auxlearn ensemble sweeps/reviews --method MLM --output ensemble.csv
-        # On another labelled data set, for which the models are run
-        auxlearn ensemble runs/reviews runs/mask_tuning --dataset data/other_reviews --json
+        # On dev, as JSON
+        auxlearn ensemble runs/reviews runs/mask_tuning --split dev --json
     """
     found = ensemble(*runs, **given)
     if as_json:
@@ -44,11 +39,11 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
 
     from auxlearn.core.metric_names import TITLES
     from auxlearn.results.console import print_results
-    from auxlearn.results.tables import Grid
+    from auxlearn.results.tables import text_table
 
     rows = found.to_frame()
     heads = ["run", *(TITLES[metric] for metric in found.scores.metrics)]
     lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
     where = f"{found.set}, {len(found.labels):,} examples"
     last = ["", f"predictions: {given['output']}"] if "output" in given else []
-    print_results(where, "", Grid.of(heads, lines), *last)
+    print_results(where, "", text_table(heads, lines), *last)

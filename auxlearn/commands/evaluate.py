@@ -57,7 +57,7 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
         --json
     """
     from auxlearn.results.console import print_results
-    from auxlearn.results.tables import example_sentences, metrics_grid
+    from auxlearn.results.tables import example_sentences, metrics_table
 
     if "labels" in given:
         given["labels"] = label_map(given["labels"], load_run(run).dataset.label_names)
@@ -70,4 +70,4 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     if "output" in given:
         lines.append(f"results: {given['output']}")
     split = given.get("split", "test")
-    print_results(f"{run} on split {split}", "", metrics_grid(found), "", *lines)
+    print_results(f"{run} on split {split}", "", metrics_table(found), "", *lines)

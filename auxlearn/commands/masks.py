@@ -19,9 +19,10 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.settings import Columns
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from auxlearn.mask_analysis.masks import MaskReport
     from auxlearn.mask_analysis.statistics import Group
-    from auxlearn.results.tables import Grid
 
 
 #: Settings of a run that decide what is masked.
@@ -68,7 +69,7 @@ RANKED = 5
     "--output",
     type=PATH,
     metavar="FOLDER",
-    help="Folder for plots (PNG and SVG) and tables (JSON and CSV).",
+    help="Folder for masks.json and groups.csv.",
 )
 @json_option("all results")
 @options_of(RunConfig, *SETTINGS, negatable=True)
@@ -90,7 +91,7 @@ def command(
     Examples:
         # What l3mask masks in a data set with an encoder, beside random masking
         auxlearn masks --dataset data/reviews --encoder tiny --aux l3mask --aux random_mlm
-        # The tasks of a run, from 200 of its training texts, with plots and tables in a folder
+        # The tasks of a run, from 200 of its training texts, as files in a folder
         auxlearn masks runs/reviews --examples 200 --output masks
     """
     from auxlearn.core.files import write_json, write_text
@@ -111,15 +112,11 @@ def command(
         config = run_config(file, given, extra, announce=reporter.message).resolved()
 
         from auxlearn.mask_analysis.masks import inspect_masks
-        from auxlearn.mask_analysis.plots import console_heat_map, plot_groups, plot_heat_map
 
     report = inspect_masks(config, examples=examples, texts=texts, reporter=reporter)
-    written: list[Path] = []
     if output is not None:
         write_json(output / "masks.json", report.to_dict())
         write_text(output / "groups.csv", report.groups_csv())
-        plots = [*plot_heat_map(report, output), *plot_groups(report, output)]
-        written = [output / "masks.json", output / "groups.csv", *plots]
     if as_json:
         print_json(report.to_dict())
         return
@@ -127,39 +124,26 @@ def command(
     console.print_results(*_tables(report))
     if report.texts:
         console.print_results("", "texts, with the probability of each token in percent:")
-        for line in console_heat_map(report, out.is_terminal):
+        for line in report.shown_texts(out.is_terminal):
             out.print(line, soft_wrap=True)
     console.print_results("", *report.sentences(), *(f"note: {line}" for line in report.notes))
     if output is not None:
-        console.print_results(f"{len(written)} files: {output}")
+        console.print_results(f"2 files: {output}")
 
 
 def _tables(report: MaskReport) -> list[Any]:
     """Return the tables of a report, with their titles."""
-    from auxlearn.results.tables import Grid
-
     items: list[Any] = [
         f"{report.dataset}, {report.encoder}: {report.examples:,} texts, "
         f"{report.tokens:,} tokens that may be masked"
     ]
     if report.parts_of_speech:
         items += ["", f"by part of speech ({report.tagger}), most and least often masked:"]
-        items.append(_grid("tag", _ranked(report.parts_of_speech), RANKED))
+        items.append(_table("tag", _ranked(report.parts_of_speech), RANKED))
     items += ["", "by frequency of the token in the texts:"]
-    items.append(_grid("occurs", report.frequencies, len(report.frequencies)))
+    items.append(_table("occurs", report.frequencies, len(report.frequencies)))
     items += ["", "tokens, most and least often masked:"]
-    items.append(_grid("token", _ranked(report.token_groups), RANKED))
-    if report.agreements:
-        items += ["", "share of masks on the same tokens, and rank correlation within texts:"]
-        rows = [
-            [
-                f"{one.first}, {one.second}",
-                f"{one.overlap:.1%}",
-                "-" if one.rank_correlation is None else f"{one.rank_correlation:.3f}",
-            ]
-            for one in report.agreements
-        ]
-        items.append(Grid.of(["tasks", "overlap", "Spearman"], rows))
+    items.append(_table("token", _ranked(report.token_groups), RANKED))
     return items
 
 
@@ -170,23 +154,22 @@ def _ranked(groups: list[Group]) -> list[Group]:
     return [group for group in groups if group.tokens >= FEWEST] or groups
 
 
-def _grid(title: str, groups: list[Group], ends: int) -> Grid:
-    """Lay out a table of groups; of many, those at both ends."""
-    from auxlearn.results.tables import Grid
+def _table(title: str, groups: list[Group], ends: int) -> DataFrame:
+    """Return a table of groups, with the probability of random masking beside that of each task; of
+    many groups, those at both ends.
+    """
+    from auxlearn.results.tables import text_table
 
     tasks = list(groups[0].rates) if groups else []
-    random = {task: [f"{group.random[task]:.4f}" for group in groups] for task in tasks}
-    columns = {
-        title: [f"{group.name} {group.description}".strip() for group in groups],
-        "tokens": [f"{group.tokens:,}" for group in groups],
-    }
-    cells = list(columns.items())
-    for number, task in enumerate(tasks):
-        cells.append((task, [f"{group.rates[task]:.4f}" for group in groups]))
-        if random[task] not in [random[other] for other in tasks[number + 1 :]]:  # said once
-            cells.append(("random", random[task]))
-    rows = [list(row) for row in zip(*(column for _, column in cells), strict=True)]
-    if len(rows) > 2 * ends:
-        gap = [f"({len(rows) - 2 * ends} others)", *[""] * (len(cells) - 1)]
-        rows[ends:-ends] = [gap]
-    return Grid.of([head for head, _ in cells], rows)
+    heads = [title, "tokens", *(head for task in tasks for head in (task, f"random ({task})"))]
+    lines = [
+        [
+            f"{group.name} {group.description}".strip(),
+            f"{group.tokens:,}",
+            *(f"{rates[task]:.4f}" for task in tasks for rates in (group.rates, group.random)),
+        ]
+        for group in groups
+    ]
+    if len(lines) > 2 * ends:
+        lines[ends:-ends] = [[f"({len(lines) - 2 * ends} others)", *[""] * (len(heads) - 1)]]
+    return text_table(heads, lines)

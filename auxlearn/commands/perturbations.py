@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from auxlearn.commands.options import PATH, ExampleCommand, json_option, print_json
+
+#: Shares of a table of tokens and of one of examples, in the order of its columns.
+TOKEN_SHARES = ("same", "other", "unknown", "changed_texts", "pos_agreement")
+EXAMPLE_SHARES = ("same", "plausible", "other", "unknown")
 
 
 @click.command(cls=ExampleCommand)
@@ -36,7 +42,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     """
     from auxlearn.mask_analysis.perturbations import perturbations
     from auxlearn.results.console import print_results
-    from auxlearn.results.tables import Grid
+    from auxlearn.results.tables import text_table
 
     report = perturbations(run, texts=texts, output=output)
     if as_json:
@@ -44,19 +50,16 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
         return
     heads = ["epoch, encoder", "masked", "same", "another", "unknown", "texts changed", "POS kept"]
     by_epoch = [
-        [
-            *(f"{epoch}, {encoder}", str(one.masked)),
-            *_percent(one.same, one.other, one.unknown, one.changed_texts, one.pos_agreement),
-        ]
-        for epoch, encoder, one in report.statistics
+        [f"{row['epoch']}, {row['encoder']}", str(row["masked"]), *_percent(row, TOKEN_SHARES)]
+        for row in report.statistics
     ]
-    print_results(Grid.of(heads, by_epoch), "")
+    print_results(text_table(heads, by_epoch), "")
     heads = ["examples, all epochs", "examples", "same", "POS kept once", "another", "unknown"]
     whole = [
-        [encoder, str(one.examples), *_percent(one.same, one.plausible, one.other, one.unknown)]
-        for encoder, one in report.examples.items()
+        [row["encoder"], str(row["examples"]), *_percent(row, EXAMPLE_SHARES)]
+        for row in report.examples
     ]
-    print_results(Grid.of(heads, whole), *report.notes)
+    print_results(text_table(heads, whole), *report.notes)
     last = None
     for text in report.texts:
         if text["example"] != last:
@@ -68,5 +71,5 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
         print_results("", f"2 files: {output}")
 
 
-def _percent(*shares: float | None) -> list[str]:
-    return ["-" if share is None else f"{share:.1%}" for share in shares]
+def _percent(row: Mapping[str, Any], shares: Sequence[str]) -> list[str]:
+    return ["-" if row[share] is None else f"{row[share]:.1%}" for share in shares]

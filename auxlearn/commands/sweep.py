@@ -119,7 +119,7 @@ def _plugins_of(plan: SweepFile) -> list[str]:
 
 def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
     from auxlearn.results.console import print_results
-    from auxlearn.results.tables import Grid
+    from auxlearn.results.tables import text_table
     from auxlearn.sweeps.execute import check_sources, trial_state
     from auxlearn.sweeps.plan import number_of_trials, rounds
     from auxlearn.training.inputs import InputReader
@@ -136,7 +136,7 @@ def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
     axes = trials[0].cell if trials else ()
     done = list(states.values()).count("finished")
     print_results(
-        Grid.of([*axes, "seed", "trial", "state"], rows),
+        text_table([*axes, "seed", "trial", "state"], rows),
         f"{total} trials, {done} of them finished",
     )
     if plan.search:
@@ -145,14 +145,12 @@ def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
 
 def _report(results: SweepResults) -> None:
     from auxlearn.comparison.compare import compare
-    from auxlearn.comparison.formats import terminal
-    from auxlearn.comparison.tables import Layout
     from auxlearn.results import console
 
     out = console.output()
     failed, folder = results.failed, results.folder
     if len(failed) < len(results.trials):
-        console.print_results(*terminal(compare(folder), Layout()))
+        console.print_results(*compare(folder).to_terminal())
     for record in failed:
         place = f"{folder / 'failures' / record.digest}.json"
         title = ", ".join([*record.cell.values(), f"seed {record.seed}"])

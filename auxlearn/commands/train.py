@@ -61,9 +61,9 @@ def command(
         from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
-            branches_grid,
+            branches_table,
             example_sentences,
-            metrics_grid,
+            metrics_table,
         )
         from auxlearn.training.train import train
 
@@ -73,10 +73,10 @@ def command(
     metric = results.config["metric"]
     print_results(
         "",
-        metrics_grid(results.evaluations),
+        metrics_table(results.evaluations),
         "",
         *example_sentences(results.evaluations),
-        *([branches_grid(results), ""] if results.branches else []),
+        *([branches_table(results), ""] if results.branches else []),
         *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "

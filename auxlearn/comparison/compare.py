@@ -6,21 +6,19 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 
 from auxlearn.comparison.folds import compare_folds
-from auxlearn.comparison.formats import html, latex, markdown, pair_rows, score_rows
+from auxlearn.comparison.formats import Comparison
 from auxlearn.comparison.methods import Method, joined_folds, methods_of, renamed
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.restarts import Restarts, mean_restarts, restarts_of
 from auxlearn.comparison.result import (
     AVERAGE,
     Block,
-    ComparisonData,
     DatasetRuns,
     MetricComparison,
     RankComparison,
@@ -30,7 +28,6 @@ from auxlearn.comparison.runs import NamedRuns, Setting, named_runs
 from auxlearn.comparison.scores import (
     Predictions,
     check_metric,
-    metric_title,
     read_predictions,
     scores_and_covariance,
 )
@@ -45,61 +42,11 @@ from auxlearn.comparison.statistics import (
     rank_methods,
     wins,
 )
-from auxlearn.comparison.tables import Layout
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import ConfigError, SweepError, UserError, did_you_mean, shorten
-from auxlearn.core.files import expand
 from auxlearn.core.metric_names import RANGES, sign
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.published import named_by_sweep, read_published
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-class Comparison(ComparisonData):
-    """Comparison of the methods of sweeps and runs; see :class:`ComparisonData` for its content."""
-
-    def __repr__(self) -> str:
-        methods = {name for block in self.blocks for name in block.methods}
-        sets = {one.name for block in self.blocks for one in block.datasets}
-        parts = [f"{len(methods)} methods", f"{len(sets)} data set{'s' * (len(sets) != 1)}"]
-        for block in self.blocks[:3]:
-            column = block.columns[-1]
-            if column.best is not None:
-                value = Layout().score(column.means[column.best], column.metric)
-                where = f"{metric_title(column.metric)} on {column.dataset} {column.set}"
-                parts.append(f"best {where}: {column.best} {value}")
-        return f"<Comparison of {', '.join(parts)}>"
-
-    def _repr_html_(self) -> str:
-        return html(self)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return one row for each method, data set, evaluation set and metric (0 to 1)."""
-        import pandas as pd
-
-        return pd.DataFrame(score_rows(self))
-
-    def pairs_frame(self) -> pd.DataFrame:
-        """Return one row for every two methods, with their difference, interval and p-values."""
-        import pandas as pd
-
-        return pd.DataFrame(pair_rows(self))
-
-    def to_markdown(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
-        """Return the whole comparison in Markdown."""
-        return markdown(self, Layout(decimals, tuple(show)))
-
-    def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
-        """Return the tables in LaTeX, for booktabs; for Args see :meth:`to_markdown`."""
-        return latex(self, Layout(decimals, tuple(show)))
-
-    def save(self, folder: str | Path, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
-        """Write tables and plots into a folder."""
-        from auxlearn.comparison.formats import save
-
-        return save(self, expand(folder), Layout(decimals, tuple(show)))
 
 
 @checked
@@ -145,13 +92,23 @@ def compare(
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
             there, there are too few seeds, or runs were evaluated on different examples.
     """
-    parts = (metrics, sets, methods, without, names, against, published, restarts, power)
-    return compare_runs(named_runs(folders), Asked(*parts))
+    options = Options(
+        metrics=metrics,
+        sets=sets,
+        methods=methods,
+        without=without,
+        names=names,
+        against=against,
+        published=published,
+        restarts=restarts,
+        power=power,
+    )
+    return compare_runs(named_runs(folders), options)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked of a comparison: the parameters of :func:`compare`."""
+class Options:
+    """What is compared and how: the parameters of :func:`compare`."""
 
     metrics: Sequence[str] = ()
     sets: Sequence[str] = ()
@@ -164,52 +121,57 @@ class Asked:
     power: bool = False
 
 
-def compare_runs(found: NamedRuns, asked: Asked) -> Comparison:
+def compare_runs(runs: NamedRuns, options: Options) -> Comparison:
     """Compare the methods of runs that have been read."""
-    for metric in asked.metrics:
+    for metric in options.metrics:
         check_metric(metric)
-    for what, given in (("metric", asked.metrics), ("set", asked.sets)):
-        if twice := [one for one in dict.fromkeys(given) if list(given).count(one) > 1]:
-            raise ConfigError(f"{what} {shorten(twice[0])} is given twice: leave one of them out")
-    against, without, sets, restarts = asked.against, asked.without, asked.sets, asked.restarts
+    for what, chosen in (("metric", options.metrics), ("set", options.sets)):
+        if twice := next((name for name in chosen if list(chosen).count(name) > 1), None):
+            raise ConfigError(f"{what} {shorten(twice)} is given twice: leave one of them out")
+    against = options.against
     grouped: dict[Setting, list[DatasetRuns]] = defaultdict(list)
-    for setting, members in joined_folds(renamed(methods_of(found), asked.names)).items():
+    for setting, members in joined_folds(renamed(methods_of(runs), options.names)).items():
         key = tuple(pair for pair in setting if pair[0] != "dataset")
         grouped[key].append(DatasetRuns(dict(setting), members))
-    everyone = {m.name: None for group in grouped.values() for one in group for m in one.methods}
-    compared = [] if against is None else [against]
-    _check_names("method", [*asked.methods, *without, *compared], everyone)
-    chosen = [name for name in asked.methods or everyone if name not in without]
+    known = list(
+        dict.fromkeys(m.name for group in grouped.values() for data in group for m in data.methods)
+    )
+    named = [*options.methods, *options.without, *([] if against is None else [against])]
+    _check_names("method", named, known)
+    chosen = [name for name in options.methods or known if name not in options.without]
     if against is not None and against not in chosen:
         raise ConfigError(f"'{against}' is left out, so that nothing can be compared with it")
     blocks = []
     for key, group in grouped.items():
-        left = []
+        datasets = []
         for data in group:
             methods = [one for name in chosen for one in data.methods if one.name == name]
             if any(method.runs for method in methods):
-                left.append(DatasetRuns(data.setting, methods))
-        if left:
-            blocks.append(_block(dict(key), left, asked))
-    available = {s for block in blocks for one in block.datasets for s in _sets(one)}
-    _check_names("evaluation set", sets, available)
+                datasets.append(DatasetRuns(data.setting, methods))
+        if datasets:
+            blocks.append(_block(dict(key), datasets, options))
+    available = {s for block in blocks for data in block.datasets for s in _sets(data)}
+    _check_names("evaluation set", options.sets, available)
     blocks = [block for block in blocks if block.columns]
     if not blocks:
-        wanted = ", ".join([*asked.metrics, *sets, *asked.methods]) or "the methods that are left"
-        raise SweepError(f"there are no scores for {wanted}: nothing to compare")
-    if restarts and not any(column.restarts for block in blocks for column in block.columns):
+        wanted = [*options.metrics, *options.sets, *options.methods]
+        raise SweepError(
+            f"there are no scores for {', '.join(wanted) or 'the methods that are left'}: nothing "
+            "to compare"
+        )
+    if options.restarts and not any(c.restarts for block in blocks for c in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
-    notes = [*found.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
-    beside = asked.published
-    if not beside and found.published:
-        beside = named_by_sweep(*found.published)
-        if beside is None:
+    notes = [*runs.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
+    published = options.published
+    if not published and runs.published:
+        published = named_by_sweep(*runs.published)
+        if published is None:
             notes.append(
                 f"published results outside of the folder of the sweep are not read: name "
-                f"{shorten(found.published[0], 200)} by --published"
+                f"{shorten(runs.published[0], 200)} by --published"
             )
-    results, source = read_published(beside) if beside else ([], "")
-    return Comparison(blocks, against, found.chosen_axes, results, source, notes, restarts)
+    results, source = read_published(published) if published else ([], "")
+    return Comparison(blocks, against, runs.chosen_axes, results, source, notes, options.restarts)
 
 
 def _unknown_labels(blocks: Sequence[Block]) -> list[str]:
@@ -265,30 +227,28 @@ def _sets(runs: DatasetRuns) -> list[str]:
     return sorted(every, key=lambda name: (name == "dev") - (name == "test"))
 
 
-def _block(setting: Mapping[str, str], datasets: Sequence[DatasetRuns], asked: Asked) -> Block:
-    metrics = asked.metrics or [setting.get("metric", "accuracy")]
-    against, sets, restarts = asked.against, asked.sets, asked.restarts
+def _block(setting: Mapping[str, str], datasets: Sequence[DatasetRuns], options: Options) -> Block:
+    metrics = options.metrics or [setting.get("metric", "accuracy")]
     columns = []
     for runs in datasets:
-        found = _sets(runs)
-        default = [name for name in found if name != "dev" or "test" not in found]
-        for name in [one for one in sets if one in found] if sets else default:
+        known = _sets(runs)
+        default = [name for name in known if name != "dev" or "test" not in known]
+        wanted = [name for name in options.sets if name in known]
+        for name in wanted if options.sets else default:
             compare_set = compare_folds if runs.folds else _compare_on
-            for column in compare_set(runs, name, metrics, against):
-                best = _restarts(column, runs, restarts) if restarts else {}
-                detectable = _detectable(column, against) if asked.power else math.nan
-                columns.append(replace(column, restarts=best, detectable=detectable))
+            for column in compare_set(runs, name, metrics, options.against):
+                restarts = _restarts(column, runs, options.restarts) if options.restarts else {}
+                detectable = _detectable(column, options.against) if options.power else math.nan
+                columns.append(replace(column, restarts=restarts, detectable=detectable))
     methods = list(dict.fromkeys(m.name for runs in datasets for m in runs.methods))
     across = []
     if len(datasets) > 1:
-        for name, metric in dict.fromkeys((one.set, one.metric) for one in columns):
-            members = [one for one in columns if (one.set, one.metric) == (name, metric)]
-            complete = [
-                m for m in methods if all(m in {*one.scores} - one.incomplete for one in members)
-            ]
+        for name, metric in dict.fromkeys((column.set, column.metric) for column in columns):
+            members = [c for c in columns if (c.set, c.metric) == (name, metric)]
+            complete = [m for m in methods if all(m in c.complete for c in members)]
             if len(members) == len(datasets) and complete:
-                across.append(_across(members, complete, against))
-    averages = [one.average for one in across]
+                across.append(_across(members, complete, options.against))
+    averages = [ranks.average for ranks in across]
     return Block(setting, datasets, methods, [*columns, *averages], across)
 
 

@@ -1,15 +1,14 @@
 """Ensembles: the mean of the predictions of several finished runs.
 
 Lakshminarayanan et al. (2017, https://arxiv.org/abs/1612.01474) average the predictions of networks
-that differ in the seed: the probabilities of classes, labels, or tags of words, or the numbers. On
-the sets that the runs were evaluated on, their stored predictions are averaged, and no model is
-loaded.
+that differ in the seed: the probabilities of classes, labels, or tags of words, or the numbers.
+What the runs have stored of the sets that they were evaluated on is averaged; no model is loaded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -17,18 +16,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.comparison.methods import runs_of_method
-from auxlearn.core.arguments import Column, UserPath, checked
-from auxlearn.core.config import RunConfig
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
 from auxlearn.core.metric_names import TITLES
-from auxlearn.core.settings import OODSource
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
-from auxlearn.data.memory import in_memory
 from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import FORMATS, write_table
-from auxlearn.evaluation.finished import mapped_set, name_sets, read_evaluated
 from auxlearn.evaluation.predict import prediction_columns
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
@@ -70,7 +65,6 @@ class Ensemble:
     probabilities: Any
     kind: Kind = CLASSIFICATION
     thresholds: np.ndarray | None = None
-    _split: Split | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -111,7 +105,7 @@ class Ensemble:
 
     def table(self) -> Table:
         """Return :meth:`predictions` as a table."""
-        split = self._split or self._read_texts()
+        split = self._read_texts()
         columns: dict[str, Any] = {"text": list(split.texts)}
         if split.text_pairs is not None:
             columns["text_pair"] = list(split.text_pairs)
@@ -158,35 +152,24 @@ def ensemble(
     *runs: UserPath,
     method: str | None = None,
     split: str = "test",
-    dataset: Any = None,
-    text_column: Column | None = None,
-    text_pair_column: Column | None = None,
-    label_column: Column | None = None,
     output: UserPath | None = None,
 ) -> Ensemble:
-    """Average the predictions of finished runs, such as the seeds of a method.
+    """Average the stored predictions of finished runs, such as the seeds of a method.
 
-    They are the probabilities of classes, labels, or tags of words, or the numbers.
-    On the sets that the runs were evaluated on, their stored predictions are averaged, and no model
-    is loaded.
+    They are the probabilities of classes, labels, or tags of words, or the numbers. No model is
+    loaded.
 
     Args:
         runs: At least two run folders, or results; with ``method``, the folder of one sweep.
         method: Method whose finished runs are taken, of the folder of a sweep.
         split: Split, or out-of-distribution set that the runs were evaluated on.
-        dataset: Another labelled data set, on which the models are run: folder, name of a data-set
-            card, hub id, or data in memory.
-        text_column: Column of the text; by default that of the run.
-        text_pair_column: Column of the second text of a pair; by default that of the run.
-        label_column: Column of the label; by default that of the run.
         output: File for the examples with their predictions: .csv, .tsv, .jsonl or .parquet.
 
     Returns:
         Scores of each run, their mean, and those of the ensemble, with its predictions.
 
     Raises:
-        UserError: A run is not finished, is given twice, or differs in data, labels or splits; a
-            set cannot be read.
+        UserError: A run is not finished, is given twice, or differs in data, labels or splits.
 
     Examples:
         ``auxlearn.ensemble("runs/seed-0", "runs/seed-1", "runs/seed-2").scores.macro_f1``
@@ -198,33 +181,33 @@ def ensemble(
     else:
         folders = runs_of_method(expand(runs[0]), method)
     place = None if output is None else expand(output)
-    names = ("text_column", "text_pair_column", "label_column")
-    given = zip(names, (text_column, text_pair_column, label_column), strict=True)
-    columns = {name: value for name, value in given if value is not None}
-    if columns and dataset is None:
-        raise ConfigError(f"{next(iter(columns))} is of another data set: name it by dataset")
     if place is not None:
-        known = [] if in_memory(dataset) else [dataset]
-        check_output_file(place, FORMATS, _read_by(folders) if dataset is None else known)
-    found = _read(folders)
-    if dataset is None:
-        name, kind = _set_of(found, split), found[folders[0]].kind
-        labels, label_names, members = _stored(found, name, kind)
-        scores = {run: results.evaluations[name].all for run, results in found.items()}
-        thresholds = _thresholds(found, kind)
-        made = _ensemble(name, kind, label_names, labels, members, scores, thresholds)
-    else:
-        config = RunFolder(folders[0]).read_config().model_copy(update=columns)
-        made = _of_models(found, dataset, split, config)
+        configs = [RunFolder(run).read_config() for run in folders]
+        read = [name for c in configs for name in (c.dataset, *(ood.dataset for ood in c.ood))]
+        check_output_file(place, FORMATS, read)
+    results = _read(folders)
+    name, kind = _set_of(results, split), results[folders[0]].kind
+    labels, label_names, members = _stored(results, name, kind)
+    mean = _mean(members)
+    outputs = [kind.output(one) for one in mean]
+    thresholds = _thresholds(results, kind)
+    predicted = [kind.decode(output, thresholds) for output in outputs]
+
+    from auxlearn.evaluation.metrics import score
+
+    made = Ensemble(
+        name,
+        label_names,
+        {run: of_run.evaluations[name].all for run, of_run in results.items()},
+        score(kind, labels, predicted, outputs, label_names),
+        np.array(labels) if kind is CLASSIFICATION else labels,
+        mean if kind.per_token else np.stack(mean),
+        kind,
+        thresholds,
+    )
     if place is not None:
         made.save(place)
     return made
-
-
-def _read_by(runs: Sequence[Path]) -> list[str]:
-    """Return the data sets of finished runs."""
-    configs = [RunFolder(run).read_config() for run in runs]
-    return [name for one in configs for name in (one.dataset, *(ood.dataset for ood in one.ood))]
 
 
 def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
@@ -277,7 +260,7 @@ def _stored(
         if classes and kind.abridged(names):
             raise RunError(
                 f"{run} holds the probabilities of the most likely of {len(names)} classes only: "
-                "name the data with --dataset, so that the models are run"
+                "they have no mean"
             )
         own = found[run] = read_stored(run, name, kind, names)
         if classes:
@@ -315,66 +298,3 @@ def _set_of(runs: Mapping[Path, RunResults], split: str) -> str:
             hint = did_you_mean(split, results.evaluations)
             raise RunError(f"{run} has no predictions for '{split}': {hint}")
     return name
-
-
-def _of_models(
-    runs: Mapping[Path, RunResults], dataset: Any, split: str, config: RunConfig
-) -> Ensemble:
-    """Average the probabilities that the models of the runs compute."""
-    examples, _ = read_evaluated(dataset, split, config, None)
-    name = "data" if in_memory(dataset) else next(iter(name_sets([dataset], split)))
-    source = OODSource(
-        dataset=str(dataset) if not in_memory(dataset) else name,
-        name=name,
-        split=split,
-        unknown_labels=config.unknown_labels,
-    )
-    from auxlearn.evaluation.evaluator import Classifier
-    from auxlearn.evaluation.metrics import map_predictions, score, true_labels
-    from auxlearn.objectives.base import in_order
-
-    members, scores, kind = {}, {}, examples.kind
-    for run, results in runs.items():
-        found = mapped_set(results, source, examples)
-        classifier = Classifier.of_run(run)
-        labels, names = true_labels(found.split, found), found.labels.label_names
-        outputs = in_order(classifier.blocks(found.split.texts, found.split.text_pairs))
-        if kind is CLASSIFICATION:
-            outputs = list(map_predictions(outputs, found.labels, "sum")[0])
-        predicted = [kind.decode(one, classifier.thresholds) for one in outputs]
-        scores[run] = score(kind, labels, predicted, outputs, names)
-        members[run] = [
-            kind.kept(label, said, output, names)
-            for label, said, output in zip(labels, predicted, outputs, strict=True)
-        ]
-    return _ensemble(
-        examples.name, kind, names, labels, members, scores, _thresholds(runs, kind), examples
-    )
-
-
-def _ensemble(
-    name: str,
-    kind: Kind,
-    label_names: tuple[str, ...],
-    labels: Sequence[Any],
-    members: Mapping[Path, Sequence[np.ndarray]],
-    scores: Mapping[Path, Scores],
-    thresholds: np.ndarray | None,
-    split: Split | None = None,
-) -> Ensemble:
-    from auxlearn.evaluation.metrics import score
-
-    mean = _mean(members)
-    outputs = [kind.output(one) for one in mean]
-    predicted = [kind.decode(one, thresholds) for one in outputs]
-    return Ensemble(
-        name,
-        label_names,
-        dict(scores),
-        score(kind, labels, predicted, outputs, label_names),
-        np.array(labels) if kind is CLASSIFICATION else labels,
-        mean if kind.per_token else np.stack(mean),
-        kind,
-        thresholds,
-        split,
-    )

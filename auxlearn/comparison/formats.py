@@ -1,229 +1,279 @@
-"""A comparison for the terminal, in Markdown, HTML, LaTeX and CSV files."""
+"""A comparison of methods, and its tables and plots for notebook, console and files."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from auxlearn.comparison import plots
 from auxlearn.comparison.methods import Method
-from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, methods_in
+from auxlearn.comparison.result import Block, MetricComparison, methods_in
 from auxlearn.comparison.scores import metric_title
-from auxlearn.comparison.tables import Layout, Part, legend, marks, parts
-from auxlearn.core.files import write_text
+from auxlearn.comparison.tables import RUN_COLUMNS, Layout, Part, legend, mean_of, parts
+from auxlearn.core.files import expand, write_text
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.tables import (
     BEST,
-    Cell,
-    Grid,
     escape_html,
     escape_latex,
     escape_markdown,
+    text_table,
     to_csv,
+    to_html,
+    to_latex,
+    to_markdown,
 )
 from auxlearn.sweeps.published import PublishedResult
 
-#: One row of a file of numbers: values by the name of the column.
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
-def terminal(comparison: ComparisonData, layout: Layout) -> list[Grid | str]:
-    items: list[Grid | str] = []
-    for block in comparison.blocks:
-        for part in parts(comparison, block, layout):
-            items += ["", part.line, part.grid, *part.notes]
-    if comparison.published:
-        items += ["", f"Compared with the published results of {comparison.source}"]
-        grid = published_grid(comparison)
-        items += [*([grid] if grid.lines else []), *published_notes(comparison)]
-    meaning = marks(comparison, comparison.blocks[0])
-    if meaning and not comparison.against:
-        meaning += f" {BEST}: the best, where bold print is not shown."
-    shown = [meaning] if meaning else []
-    return [*items, "", *shown, *legend(comparison, layout), *comparison.notes]
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Comparison of the methods of sweeps and runs."""
 
+    blocks: Sequence[Block]  # comparison of the methods for each encoder
+    against: str | None  # the method that all others are compared with, if there is one
+    chosen: Sequence[str]  # axes whose value was chosen on dev
+    published: Sequence[PublishedResult]  # published results to show beside them
+    source: str  # reference of the published results
+    notes: Sequence[str]  # what is missing, one sentence each
+    restarts: int | None = None  # number of seeds of which the best by dev is shown as a control
 
-def markdown(comparison: ComparisonData, layout: Layout) -> str:
-    found = []
-    for block in comparison.blocks:
-        for level, part in enumerate(parts(comparison, block, layout)):
-            heading = f"{'###' if level else '##'} {escape_markdown(part.title)}"
-            found += [heading] if part.title else []
-            found += [escape_markdown(part.caption)] if part.caption else []
-            found += [part.grid.markdown(), *_bullets([part.marks, *part.notes])]
-            if part.matrix:
-                found += ["Line minus column; significant differences are bold."]
-                found += [part.matrix.markdown()]
-    if comparison.published:
-        found += ["## Compared with published results", escape_markdown(comparison.source)]
-        grid = published_grid(comparison)
-        found += [*([grid.markdown()] if grid.lines else []), *published_notes(comparison)]
-    return "\n\n".join([*found, *_bullets([*legend(comparison, layout), *comparison.notes])]) + "\n"
+    def __repr__(self) -> str:
+        methods = {name for block in self.blocks for name in block.methods}
+        sets = {data.name for block in self.blocks for data in block.datasets}
+        texts = [f"{len(methods)} methods", f"{len(sets)} data set{'' if len(sets) == 1 else 's'}"]
+        for block in self.blocks[:3]:
+            column = block.columns[-1]
+            if column.best is not None:
+                value = Layout().score(column.means[column.best], column.metric)
+                where = f"{metric_title(column.metric)} on {column.dataset} {column.set}"
+                texts.append(f"best {where}: {column.best} {value}")
+        return f"<Comparison of {', '.join(texts)}>"
 
+    def parts(self, layout: Layout | None = None) -> list[list[Part]]:
+        """Return the tables of each block, with what is said of them."""
+        return [list(parts(block, layout or Layout(), self.against)) for block in self.blocks]
 
-def _bullets(lines: Iterable[str]) -> list[str]:
-    found = "\n".join(f"- {escape_markdown(line)}" for line in lines if line)
-    return [found] if found else []
+    def remarks(self) -> list[str]:
+        """Return how differences were tested, what was chosen, and what is missing."""
+        return [*legend(self.blocks, self.against, self.restarts, self.chosen), *self.notes]
 
+    def _repr_html_(self) -> str:
+        lines: list[str] = []
+        for shown in self.parts():
+            for part in shown:
+                lines += [f"<p>{escape_html(_line(part))}</p>", to_html(part.table)]
+            lines += _small([shown[0].marks, *shown[0].notes])
+        return "\n".join([*lines, *_small(self.remarks())])
 
-def html(comparison: ComparisonData) -> str:
-    """Return the tables of scores and of ranks in HTML, for notebooks."""
-    layout = Layout()
-    found: list[str] = []
-    for block in comparison.blocks:
-        shown = list(parts(comparison, block, layout))
-        for part in shown:
-            found += [f"<p>{escape_html(part.line)}</p>", part.grid.html()]
-        found += _small([shown[0].marks, *shown[0].notes])
-    notes = [*legend(comparison, layout), *comparison.notes]
-    return "\n".join([*found, *_small(notes)])
+    def to_frame(self) -> DataFrame:
+        """Return one row for each method, data set, evaluation set and metric (0 to 1), and for
+        each control.
+        """
+        import pandas
 
-
-def _small(notes: Iterable[str]) -> list[str]:
-    return [f"<div><small>{escape_html(note)}</small></div>" for note in notes if note]
-
-
-def latex(comparison: ComparisonData, layout: Layout) -> str:
-    found = [r"% \usepackage{booktabs,graphicx}"]
-    for block in comparison.blocks:
-        scores, *further = parts(comparison, block, layout)
-        found += [_latex(scores), _comments(scores.notes), *map(_latex, further)]
-    notes = [*legend(comparison, layout), *comparison.notes]
-    return "\n\n".join(filter(None, [*found, _comments(notes)])) + "\n"
-
-
-def _latex(part: Part) -> str:
-    said = [f"{part.title}." if part.title else "", part.caption, part.marks]
-    found = part.grid.latex(" ".join(filter(None, said)))
-    if part.matrix:
-        what = "line minus column; significant differences in bold"
-        found += "\n\n" + part.matrix.latex(f"{part.title}: {what}.")
-    return found
-
-
-def _comments(notes: Sequence[str]) -> str:
-    return "\n".join(f"% {escape_latex(note)}" for note in notes)
-
-
-def published_grid(comparison: ComparisonData) -> Grid:
-    """Lay out published results of what was run, with the result here and the difference."""
-    shown = [result for result in comparison.published if _was_run(comparison, result)]
-    axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
-    named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
-    heads = [*named, "set", "metric", "published", "here", "difference"]
-    lines: list[list[str | Cell]] = []
-    for result in shown:
-        values = _scores_here(comparison, result)
-        mean = 100 * float(np.mean(values)) if values else math.nan
-        spread = f"{100 * float(np.std(values, ddof=1)):.2f}" if len(values) > 1 else ""
-        lines.append(
+        return pandas.DataFrame(
             [
-                *(result.labels.get(axis, "") for axis in axes),
-                result.set,
-                metric_title(result.metric),
-                Cell(f"{result.mean:.2f}", "" if result.sd is None else f"{result.sd:.2f}"),
-                Cell(f"{mean:.2f}", spread) if values else "-",
-                f"{mean - result.mean:+z.2f}" if values else "-",
+                row
+                for block in self.blocks
+                for column in block.columns
+                for row in (*self._score_rows(block, column), *_control_rows(block, column))
             ]
         )
-    return Grid.of(heads, lines)
 
+    def pairs_frame(self) -> DataFrame:
+        """Return one row for every two methods, with their difference, interval and p-values."""
+        import pandas
 
-def published_notes(comparison: ComparisonData) -> list[str]:
-    missing = sum(not _was_run(comparison, result) for result in comparison.published)
-    if missing == len(comparison.published):
-        return [f"None of the {missing} published results is for a data set and encoder run here."]
-    if missing:
-        return [f"{missing} more are for other data sets or encoders."]
-    return []
-
-
-def _was_run(comparison: ComparisonData, result: PublishedResult) -> bool:
-    """Return whether the setting of a published result was run, with whatever method."""
-    setting = {axis: label for axis, label in result.labels.items() if axis != "method"}
-    return any(setting.items() <= method.labels.items() for method in methods_in(comparison.blocks))
-
-
-def _scores_here(comparison: ComparisonData, result: PublishedResult) -> list[float]:
-    """Return the scores, one for each seed, of the method that a published result is for."""
-    for method in methods_in(comparison.blocks):
-        if result.labels.items() <= method.labels.items():
-            found = [one.evaluations.get(result.set) for one in method.results.values()]
-            return [one.all.metrics[result.metric] for one in found if one is not None]
-    return []
-
-
-def render(comparison: ComparisonData, name: str, layout: Layout) -> str:
-    """Return a comparison in a format by name: ``markdown``, ``latex`` or ``csv``."""
-    if name == "csv":
-        return to_csv(score_rows(comparison))
-    return markdown(comparison, layout) if name == "markdown" else latex(comparison, layout)
-
-
-def score_rows(comparison: ComparisonData) -> list[Row]:
-    """Return one row for each method, data set, set and metric, 0 to 1, and for each control."""
-    rows = []
-    for block in comparison.blocks:
-        for column in block.columns:
-            for name, by_seed in column.scores.items():
-                mean, half = column.means[name], column.noises[name].half_width()
-                rows.append(
-                    {
-                        **_place(block, column),
-                        "method": name,
-                        **_of_runs(comparison, block, column, name),
-                        "seeds": _seeds(block, column, len(by_seed), name),
-                        "mean": mean,
-                        "sd": column.sd(name),
-                        "low": mean - half,
-                        "high": mean + half,
-                        "best": len(column.scores) > 1 and name == column.best,
-                        "may_equal_best": name in column.ties,
-                    }
-                    | ({} if math.isnan(column.detectable) else {"detectable": column.detectable})
-                )
-            rows += [
+        return pandas.DataFrame(
+            [
                 {
                     **_place(block, column),
-                    "method": best.name(name),
-                    "minutes": best.count * _of_runs(comparison, block, column, name)["minutes"],
-                    "seeds": best.seeds,
-                    "mean": best.mean,
-                    "standard_error": best.error,
+                    "first": pair.first,
+                    "second": pair.second,
+                    "seeds": _seeds(block, column, pair.seeds, pair.first, pair.second),
+                    "difference": pair.difference,
+                    "low": pair.low,
+                    "high": pair.high,
+                    "p_first_beats_second": pair.beats,
+                    "p_seeds": pair.p_seeds,
+                    "p_seeds_and_examples": pair.p_both,
+                    "p_holm": pair.p,
+                    "significant": pair.significant,
                 }
-                for name, best in column.restarts.items()
+                for block in self.blocks
+                for column in block.columns
+                for pair in column.pairs
             ]
+        )
+
+    def to_terminal(self, decimals: int = 1, show: Sequence[str] = ()) -> list[DataFrame | str]:
+        """Return lines and tables for the console; for Args see :meth:`to_markdown`."""
+        items: list[DataFrame | str] = []
+        every = self.parts(Layout(decimals, tuple(show)))
+        for part in (part for shown in every for part in shown):
+            items += ["", _line(part), part.table, *part.notes]
+        if self.published:
+            table, missing = self.published_table()
+            items += ["", f"Compared with the published results of {self.source}"]
+            items += [] if table.empty else [table]
+            items += [missing] if missing else []
+        meaning = every[0][0].marks
+        if meaning and not self.against:
+            meaning += f" {BEST}: the best, where bold print is not shown."
+        return [*items, "", *([meaning] if meaning else []), *self.remarks()]
+
+    def to_markdown(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the whole comparison in Markdown.
+
+        Args:
+            decimals: Decimals of scores in percent, 0 to 6.
+            show: What to add: ``seeds``, ``epochs``, ``minutes`` or ``pairs`` of methods.
+        """
+        lines: list[str] = []
+        for shown in self.parts(Layout(decimals, tuple(show))):
+            for level, part in enumerate(shown):
+                heading = f"{'###' if level else '##'} {escape_markdown(part.title)}"
+                lines += [heading if part.title else "", escape_markdown(part.caption)]
+                lines += [to_markdown(part.table), _bullets([part.marks, *part.notes])]
+        if self.published:
+            table, missing = self.published_table()
+            lines += ["## Compared with published results", escape_markdown(self.source)]
+            lines += ["" if table.empty else to_markdown(table), missing]
+        return "\n\n".join(filter(None, [*lines, _bullets(self.remarks())])) + "\n"
+
+    def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the tables in LaTeX, for booktabs; for Args see :meth:`to_markdown`."""
+        lines = [r"% \usepackage{booktabs,graphicx}"]
+        for shown in self.parts(Layout(decimals, tuple(show))):
+            for part in shown:
+                title = f"{part.title}." if part.title else ""
+                texts = filter(None, [title, part.caption, part.marks])
+                lines += [to_latex(part.table, " ".join(texts))]
+            lines += [_comments(shown[0].notes)]
+        return "\n\n".join(filter(None, [*lines, _comments(self.remarks())])) + "\n"
+
+    def to_text(self, form: str, decimals: int = 1, show: Sequence[str] = ()) -> str:
+        """Return the comparison as ``markdown``, ``latex`` or ``csv``."""
+        if form == "csv":
+            return to_csv(self.to_frame())
+        write = {"markdown": self.to_markdown, "latex": self.to_latex}[form]
+        return write(decimals, show)
+
+    def save(self, folder: str | Path, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
+        """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots."""
+        folder = expand(folder)
+        check_output_folder(folder)
+        content = {
+            "table.md": self.to_markdown(decimals, show),
+            "table.tex": self.to_latex(decimals, show),
+            "scores.csv": to_csv(self.to_frame()),
+            "pairs.csv": to_csv(self.pairs_frame()),
+        }
+        for name, text in content.items():
+            write_text(folder / name, text)
+        return [*(folder / name for name in content), *plots.plot_comparison(self.blocks, folder)]
+
+    def published_table(self) -> tuple[DataFrame, str]:
+        """Return published results of what was run, with the result here and the difference; and
+        how many more there are.
+        """
+        labels = [method.labels for method in methods_in(self.blocks)]
+        shown = [result for result in self.published if _was_run(result, labels)]
+        axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
+        named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
+        lines = []
+        for result in shown:
+            values = [100 * value for value in self._scores_here(result)]
+            here = difference = "-"
+            if values:
+                here = f"{np.mean(values):.2f}"
+                here += f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+                difference = f"{np.mean(values) - result.mean:+z.2f}"
+            spread = "" if result.sd is None else f" ± {result.sd:.2f}"
+            cells = [result.labels.get(axis, "") for axis in axes]
+            cells += [result.set, metric_title(result.metric), f"{result.mean:.2f}{spread}"]
+            lines.append([*cells, here, difference])
+        heads = [*named, "set", "metric", "published", "here", "difference"]
+        missing = len(self.published) - len(shown)
+        said = f"{missing} more are for other data sets or encoders." if missing else ""
+        if missing == len(self.published):
+            said = (
+                f"None of the {missing} published results is for a data set and encoder run here."
+            )
+        return text_table(heads, lines), said
+
+    def _scores_here(self, result: PublishedResult) -> list[float]:
+        """Return the scores, one for each seed, of the method that a published result is for."""
+        for method in methods_in(self.blocks):
+            if result.labels.items() <= method.labels.items():
+                found = [run.evaluations.get(result.set) for run in method.results.values()]
+                return [one.all.metrics[result.metric] for one in found if one is not None]
+        return []
+
+    def _score_rows(self, block: Block, column: MetricComparison) -> list[dict[str, Any]]:
+        rows = []
+        for name, by_seed in column.scores.items():
+            methods = _methods_of(block, column, name)
+            chosen = {} if column.averaged else methods[0].chosen
+            mean, half = column.means[name], column.noises[name].half_width()
+            row = {
+                **_place(block, column),
+                "method": name,
+                **{axis: chosen.get(axis, "") for axis in self.chosen},
+                **_run_numbers(methods),
+                "seeds": _seeds(block, column, len(by_seed), name),
+                "mean": mean,
+                "sd": column.sd(name),
+                "low": mean - half,
+                "high": mean + half,
+                "best": len(column.scores) > 1 and name == column.best,
+                "may_equal_best": name in column.ties,
+            }
+            if not math.isnan(column.detectable):
+                row["detectable"] = column.detectable
+            rows.append(row)
+        return rows
+
+
+def _control_rows(block: Block, column: MetricComparison) -> list[dict[str, Any]]:
+    """Return a row for the best of several seeds of each method without auxiliary tasks."""
+    rows = []
+    for name, best in column.restarts.items():
+        numbers = _run_numbers(_methods_of(block, column, name))
+        summed = {
+            shown.heading.replace(" ", "_") for shown in RUN_COLUMNS.values() if shown.adds_up
+        }
+        rows.append(
+            {
+                **_place(block, column),
+                "method": best.name(name),
+                **{key: best.count * value for key, value in numbers.items() if key in summed},
+                "seeds": best.seeds,
+                "mean": best.mean,
+                "standard_error": best.error,
+            }
+        )
     return rows
 
 
-def pair_rows(comparison: ComparisonData) -> list[Row]:
-    """Return one row for every two methods by data set, evaluation set and metric, 0 to 1."""
-    return [
-        {
-            **_place(block, column),
-            "first": pair.first,
-            "second": pair.second,
-            "seeds": _seeds(block, column, pair.seeds, pair.first, pair.second),
-            "difference": pair.difference,
-            "low": pair.low,
-            "high": pair.high,
-            "p_first_beats_second": pair.beats,
-            "p_seeds": pair.p_seeds,
-            "p_seeds_and_examples": pair.p_both,
-            "p_holm": pair.p,
-            "significant": pair.significant,
-        }
-        for block in comparison.blocks
-        for column in block.columns
-        for pair in column.pairs
-    ]
+def _run_numbers(methods: Sequence[Method]) -> dict[str, float]:
+    """Return the means over runs of what tables can show besides scores."""
+    return {
+        column.heading.replace(" ", "_"): mean_of(methods, column)
+        for column in RUN_COLUMNS.values()
+    }
 
 
-def _place(block: Block, column: MetricComparison) -> Row:
+def _place(block: Block, column: MetricComparison) -> dict[str, Any]:
     return {
         "dataset": column.dataset,
         **{("selected_by" if axis == "metric" else axis): v for axis, v in block.setting.items()},
@@ -236,13 +286,14 @@ def _seeds(block: Block, column: MetricComparison, count: int, *methods: str) ->
     """Return a number of seeds; of scores by fold, that of those that every fold has."""
     if not column.by_fold:
         return count
-    folds = [
-        one
+    seeds = [
+        set(fold.runs)
         for name in methods
-        for m in _methods_of(block, column, name)
-        for one in m.folds.values()
+        for method in _methods_of(block, column, name)
+        for fold in method.folds.values()
+        if fold.runs
     ]
-    return len(set.intersection(*(set(fold.runs) for fold in folds if fold.runs)))
+    return len(set.intersection(*seeds))
 
 
 def _methods_of(block: Block, column: MetricComparison, name: str) -> list[Method]:
@@ -255,26 +306,23 @@ def _methods_of(block: Block, column: MetricComparison, name: str) -> list[Metho
     ]
 
 
-def _of_runs(comparison: ComparisonData, block: Block, column: MetricComparison, name: str) -> Row:
-    """Return the chosen values of a method and the means over its runs."""
-    runs = _methods_of(block, column, name)
-    chosen = {} if column.averaged else runs[0].chosen
-    means = {
-        heading: float(np.mean([value for one in runs for value in one.by_seed(what).values()]))
-        for heading, what in (("epochs_to_best", "epochs"), ("minutes", "minutes"))
-    }
-    return {axis: chosen.get(axis, "") for axis in comparison.chosen} | means
+def _was_run(result: PublishedResult, labels: Iterable[dict[str, str]]) -> bool:
+    """Return whether the setting of a published result was run, with whatever method."""
+    setting = {axis: label for axis, label in result.labels.items() if axis != "method"}
+    return any(setting.items() <= here.items() for here in labels)
 
 
-def save(comparison: ComparisonData, folder: Path, layout: Layout) -> list[Path]:
-    """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots."""
-    check_output_folder(folder)
-    content = {
-        "table.md": markdown(comparison, layout),
-        "table.tex": latex(comparison, layout),
-        "scores.csv": to_csv(score_rows(comparison)),
-        "pairs.csv": to_csv(pair_rows(comparison)),
-    }
-    for name, text in content.items():
-        write_text(folder / name, text)
-    return [*(folder / name for name in content), *plots.plot_comparison(comparison, folder)]
+def _line(part: Part) -> str:
+    return ". ".join(filter(None, [part.title, part.caption]))
+
+
+def _small(lines: Iterable[str]) -> list[str]:
+    return [f"<div><small>{escape_html(line)}</small></div>" for line in lines if line]
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {escape_markdown(line)}" for line in lines if line)
+
+
+def _comments(lines: Sequence[str]) -> str:
+    return "\n".join(f"% {escape_latex(line)}" for line in lines)

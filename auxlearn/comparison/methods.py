@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -55,14 +55,12 @@ class Method:
             whole.chosen |= {f"fold {fold} {axis}": v for axis, v in method.chosen.items()}
         return whole
 
-    def by_seed(self, results_of: str) -> dict[int, float]:
-        """Return the best "epochs" or the wall time in "minutes"; of folds, means over seeds."""
+    def by_seed(self, of_run: Callable[[RunResults], float]) -> dict[int, float]:
+        """Return a number of each run by seed; of folds, the mean over the seeds of each."""
         if self.folds:
-            each = {fold: one.by_seed(results_of) for fold, one in self.folds.items()}
-            return {fold: fmean(one.values()) for fold, one in each.items() if one}
-        if results_of == "epochs":
-            return {seed: found.best.epoch for seed, found in self.results.items()}
-        return {seed: sum(found.seconds.values()) / 60 for seed, found in self.results.items()}
+            each = {fold: method.by_seed(of_run) for fold, method in self.folds.items()}
+            return {fold: fmean(numbers.values()) for fold, numbers in each.items() if numbers}
+        return {seed: of_run(results) for seed, results in self.results.items()}
 
 
 #: Methods by setting.

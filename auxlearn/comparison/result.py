@@ -14,7 +14,6 @@ from auxlearn.comparison.runs import folds_of
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
 from auxlearn.core.metric_names import sign
-from auxlearn.sweeps.published import PublishedResult
 
 #: Name of the column of means over data sets.
 AVERAGE = "average"
@@ -42,13 +41,18 @@ class MetricComparison:
     def incomplete(self) -> frozenset[str]:
         """Methods that lack a fold, which may be an easy or a hard one, so that means mislead."""
         every = {fold for by_fold in self.scores.values() for fold in by_fold}
-        return frozenset(m for m, one in self.scores.items() if self.by_fold and every - {*one})
+        return frozenset(m for m, own in self.scores.items() if self.by_fold and every - {*own})
+
+    @property
+    def complete(self) -> list[str]:
+        """Methods that lack no fold."""
+        return [method for method in self.scores if method not in self.incomplete]
 
     @property
     def best(self) -> str | None:
         """The method with the best mean; over folds, of those that have all; else ``None``."""
-        complete = [name for name in self.means if name not in self.incomplete]
-        return max(complete, key=lambda name: sign(self.metric) * self.means[name], default=None)
+        better = sign(self.metric)
+        return max(self.complete, key=lambda name: better * self.means[name], default=None)
 
     @property
     def ties(self) -> frozenset[str]:
@@ -121,16 +125,3 @@ class Block:
 def methods_in(blocks: Sequence[Block]) -> list[Method]:
     """Return the methods of every data set of every block."""
     return [method for block in blocks for data in block.datasets for method in data.methods]
-
-
-@dataclass(frozen=True, repr=False)
-class ComparisonData:
-    """What is known of the methods of sweeps and runs."""
-
-    blocks: Sequence[Block]  # comparison of the methods for each encoder
-    against: str | None  # the method that all others are compared with, if there is one
-    chosen: Sequence[str]  # axes whose value was chosen on dev
-    published: Sequence[PublishedResult]  # published results to show beside them
-    source: str  # reference of the published results
-    notes: Sequence[str]  # what is missing, one sentence each
-    restarts: int | None = None  # number of seeds of which the best by dev is shown as a control

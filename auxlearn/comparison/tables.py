@@ -1,25 +1,28 @@
-"""The tables of a comparison, and what notes and legend say."""
+"""The tables of a comparison as DataFrames of texts, and what is said of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.power import POWER
-from auxlearn.comparison.result import Block, ComparisonData, MetricComparison, RankComparison
+from auxlearn.comparison.result import Block, MetricComparison, RankComparison
 from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.core.errors import ConfigError, describe
 from auxlearn.core.metric_names import ERRORS
-from auxlearn.results.tables import Cell, Grid
+from auxlearn.results.record import RunResults
+from auxlearn.results.tables import Bold, text_table
 
-#: What tables can show besides scores.
-SHOW = ("seeds", "epochs", "minutes", "pairs")
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 #: Marks a score that may be as good as the best, or as that of the method compared with.
 SAME = "≈"
 #: Mark scores that are significantly better or worse than that of the method compared with.
@@ -27,18 +30,37 @@ BETTER, WORSE = "▲", "▼"
 
 
 @dataclass(frozen=True)
+class RunColumn:
+    """A number of each run that tables and files show beside the scores, as the mean over runs."""
+
+    heading: str
+    of_run: Callable[[RunResults], float]
+    adds_up: bool = (
+        False  # whether the control, the best of several runs, takes that of all of them
+    )
+
+
+#: What can be shown of runs besides scores. A further one needs an entry here, and nothing else.
+RUN_COLUMNS = {
+    "epochs": RunColumn("epochs to best", lambda results: results.best.epoch),
+    "minutes": RunColumn("minutes", lambda results: sum(results.seconds.values()) / 60, True),
+}
+
+
+@dataclass(frozen=True)
 class Layout:
     """What tables look like."""
 
     decimals: int = 1  # of scores in percent, 0 to 6
-    show: tuple[str, ...] = ()  # what to add to the scores, of SHOW
+    show: tuple[str, ...] = ()  # what to add to the scores: of RUN_COLUMNS, seeds or pairs
 
     def __post_init__(self) -> None:
         if not isinstance(self.decimals, Integral) or not 0 <= self.decimals <= 6:
             raise ConfigError(f"decimals: {describe(self.decimals)} is no number from 0 to 6")
+        known = ("seeds", *RUN_COLUMNS, "pairs")
         for name in self.show:
-            if name not in SHOW:
-                raise ConfigError(f"show: there is no '{name}': known: {', '.join(SHOW)}")
+            if name not in known:
+                raise ConfigError(f"show: there is no '{name}': known: {', '.join(known)}")
 
     def score(self, value: float, metric: str, sign: str = "") -> str:
         """Return a score in percent; that of an error in the unit of the labels."""
@@ -47,43 +69,79 @@ class Layout:
         return f"{100 * value:{sign}z.{self.decimals}f}"  # z: no -0.0
 
 
-def score_grid(block: Block, layout: Layout, against: str | None) -> Grid:
-    """Lay out methods by data sets, sets and metrics; below a rule, what is no method."""
-    heads = [("", "method"), *_heads(block)]
-    seeds = "seeds" in layout.show or len(_seed_counts(block)) > 1
-    extra = [name for name in ("epochs", "minutes") if name in layout.show]
-    if seeds:
-        heads.insert(1, ("", "runs" if block.folds else "seeds"))
-    heads += [("", "epochs to best" if name == "epochs" else name) for name in extra]
+@dataclass(frozen=True)
+class Part:
+    """A table of a comparison with what is said of it."""
 
-    def line(name: str, count: str, scores: list[Cell], times: list[Cell]) -> list[Cell]:
-        return [Cell(name), *([Cell(count)] if seeds else []), *scores, *times]
+    title: str
+    table: DataFrame
+    caption: str = ""  # what its numbers are, in one sentence; "" where the title says it
+    marks: str = ""  # what the marks in it mean; "" without any
+    notes: Sequence[str] = ()  # what a reader must know, one sentence each
 
-    lines: list[list[Cell]] = []
-    rules: list[int] = []
+
+def parts(block: Block, layout: Layout, against: str | None) -> Iterator[Part]:
+    """Yield the tables of a block: scores, ranks across data sets, and pairs if asked for."""
+    marks = _marks(block, against)
+    yield Part(
+        block.title, score_table(block, layout, against), caption(block), marks, notes(block)
+    )
+    for ranks in block.across:
+        title = f"Across {ranks.ranks.datasets} data sets: {ranks.set} {metric_title(ranks.metric)}"
+        yield Part(title, rank_table(ranks, layout), notes=rank_notes(ranks))
+    for column in block.columns if "pairs" in layout.show else ():
+        if column.pairs:
+            yield Part(column_title(column), pair_table(column, layout))
+
+
+def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
+    """Return methods by data sets, sets and metrics; the last lines may be no methods: the best of
+    several seeds, and the detectable difference.
+    """
+    counted = "seeds" in layout.show or len(_seed_counts(block)) > 1
+    extra = [RUN_COLUMNS[name] for name in RUN_COLUMNS if name in layout.show]
+    unit = "runs" if block.folds else "seeds"
+    lines: list[dict[tuple[str, str], str]] = []
+
+    def line(name: str, count: str, scores: Sequence[str], numbers: Sequence[str]) -> None:
+        cells = {("", "method"): name} | ({("", unit): count} if counted else {})
+        cells |= dict(zip(heads, scores, strict=True))
+        lines.append(cells | {("", e.heading): n for e, n in zip(extra, numbers, strict=True)})
+
+    heads = _heads(block)
     for name in block.methods:
         runs = block.runs_of(name)
         scores = [_score(column, name, layout, against) for column in block.columns]
-        times = [_mean(runs, one) for one in extra]
-        lines.append(line(name, _span([len(one.runs) for one in runs]), scores, times))
+        numbers = [f"{mean_of(runs, column):.1f}" if _has_runs(runs) else "-" for column in extra]
+        line(name, _span([len(method.runs) for method in runs]), scores, numbers)
     for name in block.methods:
         known = [column.restarts[name] for column in block.columns if name in column.restarts]
         if known:
-            rules = rules or [len(lines)]
             scores = [_best_of(column, name, layout) for column in block.columns]
-            minutes = _mean(block.runs_of(name), "minutes", known[0].count)  # of all of them
-            times = [minutes if one == "minutes" else Cell("") for one in extra]
-            count = _span([one.seeds for one in known])
-            lines.append(line(known[0].name(name), count, scores, times))
+            runs, count = block.runs_of(name), known[0].count
+            numbers = [
+                f"{count * mean_of(runs, column):.1f}" if column.adds_up else "" for column in extra
+            ]
+            line(known[0].name(name), _span([best.seeds for best in known]), scores, numbers)
     if not all(math.isnan(column.detectable) for column in block.columns):
-        rules.append(len(lines))
-        found = [_detectable(column, layout) for column in block.columns]
-        lines.append(line("detectable", "", found, [Cell("")] * len(extra)))
-    return Grid(heads, lines, rules)
+        scores = [_detectable(column, layout) for column in block.columns]
+        line("detectable", "", scores, [""] * len(extra))
+    return text_table(list(lines[0]), (list(cells.values()) for cells in lines))
 
 
-def rank_grid(found: RankComparison, layout: Layout) -> Grid:
-    """Lay out the comparison across data sets, best average rank first."""
+def mean_of(methods: Sequence[Method], column: RunColumn) -> float:
+    """Return the mean over runs of a number; of folds, over the means of their seeds."""
+    return float(
+        np.mean([value for method in methods for value in method.by_seed(column.of_run).values()])
+    )
+
+
+def _has_runs(methods: Sequence[Method]) -> bool:
+    return any(method.runs for method in methods)
+
+
+def rank_table(found: RankComparison, layout: Layout) -> DataFrame:
+    """Return the comparison across data sets, best average rank first."""
     heads = ["method", "average rank", "wins/ties/losses", "average", "95% interval"]
     lines = []
     for name in sorted(found.ranks.ranks, key=lambda name: found.ranks.ranks[name]):
@@ -93,7 +151,7 @@ def rank_grid(found: RankComparison, layout: Layout) -> Grid:
         )
         rank, record = f"{found.ranks.ranks[name]:.2f}", "/".join(map(str, found.records[name]))
         lines.append([name, rank, record, middle, f"{low} to {high}"])
-    return Grid.of(heads, lines)
+    return text_table(heads, lines)
 
 
 def rank_notes(found: RankComparison) -> list[str]:
@@ -108,78 +166,23 @@ def rank_notes(found: RankComparison) -> list[str]:
     return lines
 
 
-def pair_grid(column: MetricComparison, layout: Layout) -> Grid:
+def pair_table(column: MetricComparison, layout: Layout) -> DataFrame:
     heads = ["pair", "difference", "95% interval", "P(first beats second)", "p (Holm)"]
-    lines: list[list[str | Cell]] = []
+    lines = []
     for pair in sorted(column.pairs, key=lambda pair: (pair.p, -abs(pair.difference))):
         difference, low, high = (
             layout.score(value, column.metric, "+")
             for value in (pair.difference, pair.low, pair.high)
         )
-        lines.append(
-            [
-                f"{pair.first} - {pair.second}",
-                difference,
-                "-" if math.isnan(pair.low) else f"{low} to {high}",
-                f"{pair.beats:.2f}",
-                Cell(p_text(pair.p), best=pair.significant),
-            ]
-        )
-    return Grid.of(heads, lines)
-
-
-def matrix_grid(column: MetricComparison, layout: Layout) -> Grid:
-    """Lay out a significance matrix: the score of the line minus that of the column."""
-    by_names = {pair.names: pair for pair in column.pairs}
-
-    def cell(row: str, name: str) -> Cell:
-        pair = by_names.get(frozenset((row, name)))
-        if pair is None:
-            return Cell("")
-        value = pair.difference if pair.first == row else -pair.difference
-        return Cell(layout.score(value, column.metric, "+"), best=pair.significant)
-
-    names = list(column.scores)
-    lines = [[Cell(row), *(cell(row, name) for name in names)] for row in names]
-    return Grid.of(["row - column", *names], lines)
+        interval = "-" if math.isnan(pair.low) else f"{low} to {high}"
+        p_value = Bold(p_text(pair.p)) if pair.significant else p_text(pair.p)
+        names = f"{pair.first} - {pair.second}"
+        lines.append([names, difference, interval, f"{pair.beats:.2f}", p_value])
+    return text_table(heads, lines)
 
 
 def column_title(column: MetricComparison) -> str:
     return f"{column.dataset}, {column.set} {metric_title(column.metric)}"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A table of a comparison with what is said of it."""
-
-    title: str
-    grid: Grid
-    caption: str = ""  # what its numbers are, in one sentence; "" where the title says it
-    notes: Sequence[str] = ()  # what a reader must know, one sentence each
-    marks: str = ""  # what the marks in it mean; "" without any
-    matrix: Grid | None = None  # the same as a matrix of methods
-
-    @property
-    def line(self) -> str:
-        return ". ".join(filter(None, [self.title, self.caption]))
-
-
-def parts(comparison: ComparisonData, block: Block, layout: Layout) -> Iterator[Part]:
-    """Yield the tables of a block: scores, ranks across data sets, and pairs if asked for."""
-    yield Part(
-        block.title,
-        score_grid(block, layout, comparison.against),
-        caption(block),
-        block_notes(block),
-        marks(comparison, block),
-    )
-    for found in block.across:
-        title = f"Across {found.ranks.datasets} data sets: {found.set} {metric_title(found.metric)}"
-        yield Part(title, rank_grid(found, layout), notes=rank_notes(found))
-    for column in block.columns if "pairs" in layout.show else ():
-        if column.pairs:
-            matrix = matrix_grid(column, layout)
-            yield Part(column_title(column), pair_grid(column, layout), matrix=matrix)
 
 
 def p_text(value: float) -> str:
@@ -198,36 +201,38 @@ def caption(block: Block) -> str:
     what = metric_title(metrics[0]) if len(metrics) == 1 else "Scores"
     where = f" on {sets[0]}" if len(sets) == 1 else ""
     counts = _seed_counts(block)
-    seeds = _span(counts)
     unit = "fold" if block.folds else "seed"
-    several = max(counts) > 1
-    spread = f"mean ± standard deviation over {seeds} {unit}s" if several else f"one {unit}"
+    spread = f"one {unit}"
+    if max(counts) > 1:
+        spread = f"mean ± standard deviation over {_span(counts)} {unit}s"
     errors = [metric_title(metric) for metric in metrics if metric in ERRORS]
-    unit = " in percent" if len(errors) < len(metrics) else " in the unit of the labels"
+    scale = " in percent" if len(errors) < len(metrics) else " in the unit of the labels"
     if 0 < len(errors) < len(metrics):
-        unit += f" ({', '.join(errors)} in the unit of the labels)"
-    return f"{what[:1].upper()}{what[1:]}{unit}{where}, {spread}."
+        scale += f" ({', '.join(errors)} in the unit of the labels)"
+    return f"{what[:1].upper()}{what[1:]}{scale}{where}, {spread}."
 
 
-def marks(comparison: ComparisonData, block: Block) -> str:
+def _marks(block: Block, against: str | None) -> str:
     """Return what the marks in a table mean, in one sentence."""
     if len(block.methods) < 2:
         return ""
-    if comparison.against in block.methods:
+    if against in block.methods:
         return (
-            f"{BETTER} {WORSE}: significantly better or worse than {comparison.against}; "
-            f"{SAME}: not significantly different from it."
+            f"{BETTER} {WORSE}: significantly better or worse than {against}; {SAME}: not "
+            "significantly different from it."
         )
     lacking = any(column.incomplete for column in block.columns)
     best = "Best of the methods with all folds in bold" if lacking else "Best in bold"
     return f"{best}; {SAME}: not significantly worse than the best."
 
 
-def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
+def legend(
+    blocks: Sequence[Block], against: str | None, restarts: int | None, chosen: Sequence[str]
+) -> list[str]:
     """Return how differences were tested and what was chosen, one sentence each."""
     lines = []
-    tested = [block for block in comparison.blocks if len(block.methods) > 1]
-    family = f"with {comparison.against}" if comparison.against else "of two methods"
+    tested = [block for block in blocks if len(block.methods) > 1]
+    family = f"with {against}" if against else "of two methods"
     if any(block.folds for block in tested):
         lines.append(
             f"Over folds, significant (level {ALPHA:g}): by the corrected resampled t-test of "
@@ -243,86 +248,85 @@ def legend(comparison: ComparisonData, layout: Layout) -> list[str]:
             "differences of seeds are normal. Holm's correction over all comparisons "
             f"{family} in a column."
         )
-    columns = [column for block in comparison.blocks for column in block.columns]
-    if not all(math.isnan(column.detectable) for column in columns):
+    if not all(math.isnan(column.detectable) for block in blocks for column in block.columns):
         lines.append(
             "Detectable: if one method is truly better than all others by this much, its "
             f"difference from another is significant with probability {POWER:g}."
         )
-    if comparison.restarts:
+    if restarts:
         lines.append(
-            f"Control (no method): {comparison.restarts} runs with different seeds, of which the "
-            "best by dev is kept, at the cost of all of them: the mean score over all subsets of "
-            "the seeds, with its standard error over seeds (jackknife). Nothing is tested against "
-            "it."
+            f"Control (no method): {restarts} runs with different seeds, of which the best by dev "
+            "is kept, at the cost of all of them: the mean score over all subsets of the seeds, "
+            "with its standard error over seeds (jackknife). Nothing is tested against it."
         )
-    if comparison.chosen:
+    if chosen:
         lines.append(
-            f"{', '.join(comparison.chosen)}: chosen on dev by the mean over seeds; scores on "
-            "other sets were read for the chosen value only."
+            f"{', '.join(chosen)}: chosen on dev by the mean over seeds; scores on other sets were "
+            "read for the chosen value only."
         )
     return lines
 
 
-def block_notes(block: Block) -> list[str]:
+def notes(block: Block) -> list[str]:
     """Return the notes under a table: chosen values, missing seeds, runs that say little."""
-    notes = []
-    several = len(block.datasets) > 1
+    lines = []
     for data in block.datasets:
         for method in data.methods:
-            who = f"{method.name} on {data.name}" if several else method.name
-            if method.chosen and method.runs:
-                values = ", ".join(f"{axis} {value}" for axis, value in method.chosen.items())
-                notes.append(f"{who}: {values} (chosen on dev)")
-            every = range(1, block.folds + 1)
-            if method.runs and (absent := [fold for fold in every if fold not in method.folds]):
-                which = _numbered("fold", absent)
-                notes.append(f"{who}: no scores for {which}, which do not enter the mean")
-            parts = {f", fold {fold}": one for fold, one in sorted(method.folds.items())}
-            for fold, part in (parts or {"": method}).items():
-                for reason in dict.fromkeys(part.missing.values()):
-                    missing = [s for s, why in sorted(part.missing.items()) if why == reason]
-                    what = _numbered("seed", missing)
-                    notes.append(f"{who}{fold}: no scores for {what} ({reason})")
-            degenerate = sum(found.degenerate is not None for found in method.results.values())
-            if degenerate:
-                notes.append(
-                    f"{who}: degenerate for {degenerate} of {len(method.runs)} "
-                    f"{'runs' if method.folds else 'seeds'} (predictions for dev no better than "
-                    "chance)"
-                )
-            shares = [
-                [weight for name, weight in one.weights.items() if name != "primary"]
-                for one in method.results.values()
-            ]
-            unused = sum(bool(of_tasks) and not any(of_tasks) for of_tasks in shares)
-            if unused:
-                notes.append(
-                    f"{who}: no auxiliary task applied at the end in {unused} of "
-                    f"{len(method.runs)} runs (all weights but that of the primary task are 0)"
-                )
+            who = f"{method.name} on {data.name}" if len(block.datasets) > 1 else method.name
+            lines += [f"{who}{line}" for line in _method_notes(method, block.folds)]
         folds = {fold for method in data.methods for fold in method.folds}
         for column in block.columns:
             absent = sorted(folds.difference(*column.scores.values()))
             if absent and ":" in column.metric and column.dataset == data.name:
-                notes.append(
+                lines.append(
                     f"{column_title(column)}: no example of the class in "
                     f"{_numbered('fold', absent)}, which do not enter the mean"
                 )
-    tested = [one for one in block.columns if not block.folds or one.set == "test"]
+    tested = [column for column in block.columns if not block.folds or column.set == "test"]
     seeds = (pair.seeds for column in tested for pair in column.pairs)
     fewest = min(seeds, default=MINIMUM_SEEDS)
     if fewest < MINIMUM_SEEDS:
         unit = "fold" if block.folds else "seed"
-        notes.append(
-            f"where two methods have {fewest} {unit}{'s' * (fewest != 1)} in common, no difference "
-            f"is significant, however large: at least {MINIMUM_SEEDS} are needed"
+        count = f"{fewest} {unit}" if fewest == 1 else f"{fewest} {unit}s"
+        lines.append(
+            f"where two methods have {count} in common, no difference is significant, however "
+            f"large: at least {MINIMUM_SEEDS} are needed"
         )
-    return notes
+    return lines
+
+
+def _method_notes(method: Method, folds: int) -> Iterator[str]:
+    """Yield what must be known of a method, each to follow its name."""
+    if method.chosen and method.runs:
+        values = ", ".join(f"{axis} {value}" for axis, value in method.chosen.items())
+        yield f": {values} (chosen on dev)"
+    absent = [fold for fold in range(1, folds + 1) if fold not in method.folds]
+    if method.runs and absent:
+        yield f": no scores for {_numbered('fold', absent)}, which do not enter the mean"
+    by_fold = {f", fold {fold}": part for fold, part in sorted(method.folds.items())}
+    for fold, part in (by_fold or {"": method}).items():
+        for reason in dict.fromkeys(part.missing.values()):
+            missing = [seed for seed, why in sorted(part.missing.items()) if why == reason]
+            yield f"{fold}: no scores for {_numbered('seed', missing)} ({reason})"
+    results = method.results.values()
+    degenerate = sum(run.degenerate is not None for run in results)
+    if degenerate:
+        yield (
+            f": degenerate for {degenerate} of {len(method.runs)} "
+            f"{'runs' if method.folds else 'seeds'} (predictions for dev no better than chance)"
+        )
+    shares = [[w for name, w in run.weights.items() if name != "primary"] for run in results]
+    unused = sum(bool(of_tasks) and not any(of_tasks) for of_tasks in shares)
+    if unused:
+        yield (
+            f": no auxiliary task applied at the end in {unused} of {len(method.runs)} runs (all "
+            "weights but that of the primary task are 0)"
+        )
 
 
 def _numbered(what: str, numbers: Sequence[int]) -> str:
-    return f"{what}{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+    plural = "s" if len(numbers) > 1 else ""
+    return f"{what}{plural} {', '.join(map(str, numbers))}"
 
 
 def _heads(block: Block) -> list[tuple[str, str]]:
@@ -332,54 +336,50 @@ def _heads(block: Block) -> list[tuple[str, str]]:
     neither = alone and not several_sets and not several_metrics
     heads = []
     for column in block.columns:
-        parts = [column.set] if several_sets or neither else []
-        parts += [metric_title(column.metric)] if several_metrics or neither else []
-        heads.append(("" if alone else column.dataset, " ".join(parts)))
+        names = [column.set] if several_sets or neither else []
+        names += [metric_title(column.metric)] if several_metrics or neither else []
+        # With one data set, one set and one metric for several data sets, their names say it all.
+        data = "" if alone else column.dataset
+        heads.append((data, " ".join(names)) if names else ("", data))
     return heads
 
 
-def _score(column: MetricComparison, name: str, layout: Layout, against: str | None) -> Cell:
+def _score(column: MetricComparison, name: str, layout: Layout, against: str | None) -> str:
     if name not in column.scores:
-        return Cell("-")
-    count = len(column.scores[name])
-    show_sd = count > 1 and not column.averaged
-    spread = layout.score(column.sd(name), column.metric) if show_sd else ""
-    mean = layout.score(column.means[name], column.metric)
+        return "-"
+    text = layout.score(column.means[name], column.metric)
+    if len(column.scores[name]) > 1 and not column.averaged:
+        text += f" ± {layout.score(column.sd(name), column.metric)}"
     if against in column.scores:
-        pair = next((one for one in column.pairs if name in one.names), None)
-        return Cell(mean, spread, False, "" if name == against else _mark(pair, name))
-    pair = next((one for one in column.pairs if one.names == {name, column.best}), None)
-    tie = "" if pair is None or pair.significant else _mark(pair, name)
-    return Cell(mean, spread, len(column.scores) > 1 and name == column.best, tie)
+        pair = next((pair for pair in column.pairs if name in pair.names), None)
+        return text + ("" if name == against else _mark(pair, name))
+    if len(column.scores) > 1 and name == column.best:
+        return Bold(text)
+    pair = next((pair for pair in column.pairs if pair.names == {name, column.best}), None)
+    return text + ("" if pair is None or pair.significant else _mark(pair, name))
 
 
 def _mark(pair: Pair | None, name: str) -> str:
     if pair is None or pair.seeds < MINIMUM_SEEDS:  # nothing was tested
         return ""
     if not pair.significant:
-        return SAME
-    return BETTER if pair.first == name else WORSE
+        return f" {SAME}"
+    return f" {BETTER}" if pair.first == name else f" {WORSE}"
 
 
-def _best_of(column: MetricComparison, name: str, layout: Layout) -> Cell:
-    """Lay out the expected score of the best of several seeds."""
+def _best_of(column: MetricComparison, name: str, layout: Layout) -> str:
+    """Return the expected score of the best of several seeds."""
     if name not in column.restarts:
-        return Cell("-")
+        return "-"
     best = column.restarts[name]
     mean, error = (layout.score(value, column.metric) for value in (best.mean, best.error))
-    return Cell(f"{mean} (s.e. {error})")
+    return f"{mean} (s.e. {error})"
 
 
-def _detectable(column: MetricComparison, layout: Layout) -> Cell:
-    found = column.detectable
-    if math.isfinite(found):
-        return Cell(layout.score(found, column.metric))
-    return Cell("" if math.isnan(found) else "none")
-
-
-def _mean(runs: Sequence[Method], what: str, times: int = 1) -> Cell:
-    values = [value for one in runs for value in one.by_seed(what).values()]
-    return Cell(f"{times * float(np.mean(values)):.1f}" if values else "-")
+def _detectable(column: MetricComparison, layout: Layout) -> str:
+    if math.isfinite(column.detectable):
+        return layout.score(column.detectable, column.metric)
+    return "" if math.isnan(column.detectable) else "none"
 
 
 def _seed_counts(block: Block) -> list[int]:

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import combinations
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import torch
 from pydantic import Field, SkipValidation
 
 from auxlearn.core import rng
 from auxlearn.core.arguments import Count, checked
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.progress import Reporter
+from auxlearn.data.batches import collate, unpad_token_values
 from auxlearn.data.dataset import Split
-from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
+from auxlearn.data.pos_tags import ADVICE, DESCRIPTIONS, find_tagger, token_tags
 from auxlearn.data.run_data import with_found_kind
-from auxlearn.data.tokens import Tokenization
+from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import usual_torch
-from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import (
-    Agreement,
     Group,
-    MaskRates,
     Spread,
-    agreement,
     by_frequency,
-    by_part_of_speech,
-    by_token,
-    mask_rates,
+    groups,
+    ranked,
     spread,
+    token_table,
 )
-from auxlearn.results.tables import csv_text
+from auxlearn.results.tables import to_csv
+from auxlearn.tasks.base import MaskedLanguageModelling
+from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import Materials, build_weighting, prepare_task
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+#: Texts of a batch.
+BATCH_TEXTS = 256
+
+#: Characters of a token that are shown.
+LONGEST = 24
 
 
 @dataclass(frozen=True)
@@ -45,9 +54,7 @@ class MaskReport:
     encoder: str
     examples: int  # number of training texts that were inspected
     tokens: int  # number of their maskable tokens
-    draws: dict[str, int | None]  # that masks were counted over; None for exact probabilities
     spreads: dict[str, Spread]  # how far each task is from random masking
-    agreements: list[Agreement]  # how much every two tasks on the same texts agree
     tagger: str | None  # name of the part-of-speech tagger; None without one
     parts_of_speech: list[Group]  # groups by part of speech; empty without a tagger
     frequencies: list[Group]  # groups by frequency
@@ -57,7 +64,7 @@ class MaskReport:
 
     def sentences(self) -> list[str]:
         """Return what the numbers say of each task, one sentence each."""
-        return [_sentence(name, found, self.draws[name]) for name, found in self.spreads.items()]
+        return [_sentence(task, found) for task, found in self.spreads.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON has it, with the sentences, and without single tokens."""
@@ -66,19 +73,53 @@ class MaskReport:
         return content | {"sentences": self.sentences()}
 
     def groups_csv(self) -> str:
-        heads = ["grouped_by", "group", "description", "tokens", "task", "probability", "random"]
+        """Return every group and every token of the vocabulary, a line for each task."""
+        import pandas
+
         kinds = {
             "part of speech": self.parts_of_speech,
             "frequency": self.frequencies,
             "token": self.token_groups,
         }
-        lines = (
-            [kind, one.name, one.description, one.tokens, task, rate, one.random[task]]
-            for kind, groups in kinds.items()
-            for one in groups
-            for task, rate in one.rates.items()
-        )
-        return csv_text([heads, *lines])
+        rows = [
+            {
+                "grouped_by": kind,
+                "group": group.name,
+                "description": group.description,
+                "tokens": group.tokens,
+                "task": task,
+                "probability": rate,
+                "random": group.random[task],
+            }
+            for kind, members in kinds.items()
+            for group in members
+            for task, rate in group.rates.items()
+        ]
+        return to_csv(pandas.DataFrame(rows))
+
+    def shown_texts(self, coloured: bool) -> Iterator[Text]:
+        """Yield the texts for the console, each once for each task: tokens on red are masked more
+        often than by random masking, on blue less often; without colours, in percent.
+        """
+        from rich.text import Text
+
+        for text in self.texts:
+            for task, rates in text.rates.items():
+                line = Text(f"{text.example} {task}: ")
+                for token, rate, times in zip(text.tokens, rates, text.times(task), strict=True):
+                    shown = shorten(token, LONGEST)
+                    if coloured:
+                        light = 247 - round(200 * min(1.0, abs(times - 1)))
+                        ground = f"rgb(247,{light},{light})"
+                        if times < 1:
+                            ground = f"rgb({light},{light},247)"
+                        line.append(
+                            shown, style=f"{'white' if light < 130 else 'black'} on {ground}"
+                        )
+                        line.append(" ")
+                    else:
+                        line.append(f"{shown}({100 * rate:.0f}) ")
+                yield line
 
 
 @checked
@@ -97,29 +138,39 @@ def inspect_masks(
     validation = build_weighting(config).validation_source
     parts = Materials.read(config, reporter, validation)
     split, rows = _sample(parts.data.train, examples, config.seed)
-    encoder = parts.encoder
+    tokenizer = parts.encoder.tokenizer
     notes: list[str] = []
-    found = _rates(parts, split, notes)
-    main = [one for one in found if _same_texts(one, found[0])]
+    tasks = _masking_tasks(parts, split, notes)
+    first = next(iter(tasks))
+    tokens = tasks[first].texts
+    rates = {name: _mask_rates(task, name) for name, task in tasks.items()}
+    apart = [name for name, task in tasks.items() if not _same_texts(task.texts, tokens)]
     notes += [
-        f"{one.name} draws from other texts than {found[0].name}: it has no part in the tables"
-        for one in found
-        if one not in main
+        f"{name} draws from other texts than {first}: it has no part in the tables"
+        for name in apart
     ]
-    tagger, tags = _tags(main[0], encoder, split, config, notes)
+    tables = {name: token_table(tasks[name].texts, {name: rates[name]}) for name in apart}
+    together = {name: values for name, values in rates.items() if name not in apart}
+    table = token_table(tokens, together)
+    tagger, tags = _tags(first, tokens, tokenizer, split, config, notes)
+    names = list(together)
+    by_token = groups(
+        table, names, table["id"], lambda token: str(tokenizer.convert_ids_to_tokens(int(token)))
+    )
+    tags_of_table = None if tags is None else np.array(tags, dtype=object)[table["place"]]
     return MaskReport(
         dataset=parts.data.dataset.name,
         encoder=config.encoder,
         examples=len(split),
-        tokens=int(main[0].texts.maskable.sum()),
-        draws={one.name: one.draws for one in found},
-        spreads={one.name: spread(one, config.seed) for one in found},
-        agreements=[agreement(one, other) for one, other in combinations(main, 2)],
+        tokens=len(table),
+        spreads={name: spread(tables.get(name, table), name) for name in tasks},
         tagger=tagger,
-        parts_of_speech=by_part_of_speech(main, tags) if tags else [],
-        frequencies=by_frequency(main),
-        token_groups=by_token(main, encoder.tokenizer),
-        texts=_shown(main, encoder.tokenizer, rows, texts),
+        parts_of_speech=[]
+        if tags_of_table is None
+        else ranked(groups(table, names, tags_of_table, descriptions=DESCRIPTIONS), first),
+        frequencies=by_frequency(table, names),
+        token_groups=ranked(by_token, first),
+        texts=_shown(tokens, together, tokenizer, rows, texts),
         notes=notes,
     )
 
@@ -133,35 +184,52 @@ def _sample(train: Split, examples: int | None, seed: int) -> tuple[Split, list[
     return train.select(rows), rows
 
 
-def _rates(parts: Materials, split: Split, notes: list[str]) -> list[MaskRates]:
-    """Return the mask rates of every task that masks tokens; the others get a note."""
-    config, progress = parts.config, parts.reporter.progress
+def _masking_tasks(
+    parts: Materials, split: Split, notes: list[str]
+) -> dict[str, MaskedLanguageModelling]:
+    """Return the prepared tasks that define mask probabilities; the others get a note."""
+    config = parts.config
     texts = parts.perturbed(parts.tokenize(split))
-    found, others = [], []
+    found: dict[str, MaskedLanguageModelling] = {}
+    others = []
     for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
         task = prepare_task(choice, parts.context(name, split, texts))
-        rates = mask_rates(task, name, parts.encoder, config.seed, progress)
-        if rates is None:
-            others.append(name)
+        if isinstance(task, MaskedLanguageModelling):
+            found[name] = task
         else:
-            found.append(rates)
+            others.append(name)
     if not found:
         raise ConfigError(
-            f"{', '.join(others)} masks no tokens: choose a task that does, such as l3mask, "
-            "random_mlm or mask_tuning, with --aux"
+            f"{', '.join(others)}: no mask probabilities, as it masks nothing or all tokens alike: "
+            "choose a task that has them, such as l3mask or random_mlm, with --aux"
         )
-    notes += [f"{name} masks no tokens, so it is left out" for name in others]
+    notes += [
+        f"{name} is left out: it masks nothing, or all tokens of a text alike" for name in others
+    ]
     return found
 
 
-def _same_texts(one: MaskRates, other: MaskRates) -> bool:
-    return torch.equal(one.texts.input_ids, other.texts.input_ids) and torch.equal(
-        one.texts.offsets, other.texts.offsets
-    )
+def _mask_rates(task: MaskedLanguageModelling, name: str) -> np.ndarray:
+    """Return the mask probability of each token of the texts of a task, ``(tokens,)``."""
+    rates = torch.zeros(len(task.texts.input_ids), dtype=torch.float64)
+    for indices in torch.arange(len(task.texts)).split(BATCH_TEXTS):
+        with calling(task, "mask_probabilities", name):
+            probabilities = task.checked_probabilities(collate(task.texts, indices))
+        unpad_token_values(task.texts, probabilities.double().cpu(), indices, rates)
+    return rates.numpy()
+
+
+def _same_texts(one: TokenizedTexts, other: TokenizedTexts) -> bool:
+    return torch.equal(one.input_ids, other.input_ids) and torch.equal(one.offsets, other.offsets)
 
 
 def _tags(
-    rates: MaskRates, encoder: SharedEncoder, split: Split, config: RunConfig, notes: list[str]
+    task: str,
+    texts: TokenizedTexts,
+    tokenizer: Any,
+    split: Split,
+    config: RunConfig,
+    notes: list[str],
 ) -> tuple[str | None, list[str | None] | None]:
     """Return the name of the tagger and the part of speech of each token, if there are any."""
     found = find_tagger()
@@ -169,46 +237,45 @@ def _tags(
         notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
         return None, None
     tagger, name = found
-    tokenization = Tokenization(encoder.tokenizer, config.max_length, config.windowing)
-    tags = token_tags(split, rates.texts, tokenization, tagger)
+    tokenization = Tokenization(tokenizer, config.max_length, config.windowing)
+    tags = token_tags(split, texts, tokenization, tagger)
     if tags is None:
-        notes.append(f"no parts of speech: the texts of {rates.name} are not those of the data set")
+        notes.append(f"no parts of speech: the texts of {task} are not those of the data set")
         return None, None
     return name, tags
 
 
-def _shown(found: list[MaskRates], tokenizer: Any, rows: list[int], count: int) -> list[ShownText]:
-    texts = found[0].texts
+def _shown(
+    texts: TokenizedTexts,
+    rates: dict[str, np.ndarray],
+    tokenizer: Any,
+    rows: list[int],
+    count: int,
+) -> list[ShownText]:
     shown = []
     for number in range(min(count, len(texts))):
-        places = torch.arange(int(texts.offsets[number]), int(texts.offsets[number + 1]))
-        places = places[texts.words[places] >= 0]
-        ids = texts.input_ids[places].tolist()
-        names = [tokenizer.decode([token]).strip() or "_" for token in ids]
-        rates = {one.name: one.rates[places].tolist() for one in found}
-        maskable = max(1, int(texts.maskable[places].sum()))
-        random = {name: sum(values) / maskable for name, values in rates.items()}
-        shown.append(ShownText(rows[number % len(rows)], names, rates, random))
+        places = np.arange(int(texts.offsets[number]), int(texts.offsets[number + 1]))
+        places = places[texts.words.numpy()[places] >= 0]
+        names = [
+            tokenizer.decode([token]).strip() or "_"
+            for token in texts.input_ids.numpy()[places].tolist()
+        ]
+        own = {task: values[places].tolist() for task, values in rates.items()}
+        maskable = max(1, int(texts.maskable.numpy()[places].sum()))
+        random = {task: sum(values) / maskable for task, values in own.items()}
+        shown.append(ShownText(rows[number % len(rows)], names, own, random))
     return shown
 
 
-def _sentence(name: str, found: Spread, draws: int | None) -> str:
+def _sentence(task: str, found: Spread) -> str:
     if not found.mean:
-        return f"{name} masks nothing: the encoder knows no token of these texts"
+        return f"{task} masks nothing: the encoder knows no token of these texts"
     mean = f"mean probability {found.mean:.3f}"
-    if draws is None and found.moved < 1e-9:
-        return f"{name} masks all tokens of a text with one probability, as random masking ({mean})"
-    between = (
-        f"{mean}, 90% of the tokens between {found.percentile_5:.3f} and {found.percentile_95:.3f}"
-    )
-    if draws is None:
-        nearly = " is nearly random masking on these texts: it" if found.nearly_random else ""
-        return (
-            f"{name}{nearly} puts {found.moved:.1%} of its masks on other tokens than random "
-            f"masking would ({between})"
-        )
-    verb = "cannot be told from random masking" if found.nearly_random else "is not random masking"
+    if found.moved < 1e-9:
+        return f"{task} masks all tokens of a text with one probability, as random masking ({mean})"
+    nearly = " is nearly random masking on these texts: it" if found.nearly_random else ""
     return (
-        f"{name} {verb}: over {draws} draws, {found.moved:.1%} of its masks are on other tokens "
-        f"than if all were masked alike, where chance alone gives {found.by_chance:.1%} ({mean})"
+        f"{task}{nearly} puts {found.moved:.1%} of its masks on other tokens than random masking "
+        f"would ({mean}, 90% of the tokens between {found.percentile_5:.3f} and "
+        f"{found.percentile_95:.3f})"
     )

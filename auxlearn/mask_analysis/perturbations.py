@@ -1,4 +1,4 @@
-"""The perturbed texts that Mask-tuning trained on: statistics by epoch, examples, a page.
+"""The perturbed texts that Mask-tuning trained on: statistics by epoch, and examples.
 
 The tables follow Mask-tuning (Ghanbarzadeh et al. 2023): masked and substituted tokens of a text
 by epoch, as in Table II, and what became of tokens and of whole examples, as in section V. There,
@@ -9,9 +9,8 @@ automatic measure.
 from __future__ import annotations
 
 import html
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,121 +34,104 @@ from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.perturbation_log import PerturbationRecord, read_perturbations
 from auxlearn.results.record import RunResults
-from auxlearn.results.tables import csv_text
+from auxlearn.results.tables import to_csv
 from auxlearn.training.setup import load_initial_encoder
 
 if TYPE_CHECKING:
-    import pandas
+    from pandas import DataFrame
 
 
 #: Texts per forward pass.
 BATCH_SIZE = 64
 
 
-@dataclass(frozen=True)
-class Diversity:
-    """How much perturbed texts differ from the originals."""
-
-    texts: int
-    masked: int
-    same: float  # share of the masked tokens that were predicted correctly
-    other: float  # share that was replaced by another token
-    unknown: float  # share that was replaced by the unknown token
-    changed_texts: float  # share of the texts in which at least one token changed
-    # share of the changed tokens whose word has the same part of speech as before (the first two
-    # letters of its tag: all nouns are one class, all verbs another); None without a tagger, or if
-    # no token changed
-    pos_agreement: float | None
-
-
-def diversity(
+def token_table(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
-) -> Diversity:
-    changes = [_changed(record) for record in records]
-    unknown = sum(record.predicted.count(tokenizer.unk_token_id) for record in records)
-    known = [new for one in changes for new in one.values() if new != tokenizer.unk_token_id]
-    masked = sum(len(record.positions) for record in records)
-    kept = []
-    if tagger is not None:
-        kept = [agrees for record in records for agrees in _tags_kept(record, tokenizer, tagger)]
-    return Diversity(
-        texts=len(records),
-        masked=masked,
-        same=(masked - sum(map(len, changes))) / max(1, masked),
-        other=len(known) / max(1, masked),
-        unknown=unknown / max(1, masked),
-        changed_texts=sum(map(bool, changes)) / max(1, len(records)),
-        pos_agreement=sum(kept) / len(kept) if kept else None,
-    )
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """What became of whole examples over all epochs, as section V of the paper counts them; the
-    four shares sum to 1.
+) -> DataFrame:
+    """Return the masked tokens, one row each: the record (by its number), example, epoch, step and
+    task, the position, the tokens ``masked`` and ``substituted`` as text, and whether they are the
+    ``same``, the substitute is ``unknown``, and the word has ``kept_pos``, its part of speech (the
+    first two letters of its tag: all nouns are one class, all verbs another; missing without a
+    tagger, and where nothing changed).
     """
+    import pandas
 
-    examples: int
-    same: float  # share in which every masked token was predicted correctly in all epochs
-    # share with other tokens in at least one epoch in which all changed words kept their part of
-    # speech; it stands in for the paper's two annotators; None without a tagger
-    plausible: float | None
-    other: float  # share of the rest with other tokens in some epoch
-    unknown: float  # share in which the unknown token alone was substituted
-
-
-def outcomes(
-    records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
-) -> Outcomes:
-    """Return what became of each example over all epochs."""
-    by_example: dict[int, list[PerturbationRecord]] = defaultdict(list)
-    for record in records:
-        by_example[record.example].append(record)
-    counts = dict.fromkeys(("same", "plausible", "other", "unknown"), 0)
-    for own in by_example.values():
-        changed = [record for record in own if _changed(record)]
-        known = [one for one in changed if {*_changed(one).values()} - {tokenizer.unk_token_id}]
-        if not changed:
-            counts["same"] += 1
-        elif not known:
-            counts["unknown"] += 1
-        elif tagger is not None and any(all(_tags_kept(one, tokenizer, tagger)) for one in known):
-            counts["plausible"] += 1
-        else:
-            counts["other"] += 1
-    total = max(1, len(by_example))
-    return Outcomes(
-        examples=len(by_example),
-        same=counts["same"] / total,
-        plausible=None if tagger is None else counts["plausible"] / total,
-        other=counts["other"] / total,
-        unknown=counts["unknown"] / total,
-    )
+    rows = []
+    for number, record in enumerate(records):
+        pairs = list(zip(record.positions, record.predicted, strict=True))
+        old: list[str] = []
+        new: list[str] = []
+        if tagger is not None and any(record.input_ids[at] != token for at, token in pairs):
+            old, new = map(tagger, _words(record, tokenizer))
+        for position, token in pairs:
+            before, word = record.input_ids[position], record.words[position]
+            rows.append(
+                {
+                    "record": number,
+                    "example": record.example,
+                    "epoch": record.epoch,
+                    "step": record.step,
+                    "task": record.task,
+                    "position": position,
+                    "masked": tokenizer.decode([before]).strip(),
+                    "substituted": tokenizer.decode([token]).strip(),
+                    "same": token == before,
+                    "unknown": token == tokenizer.unk_token_id,
+                    "kept_pos": old[word][:2] == new[word][:2] if old and token != before else None,
+                }
+            )
+    columns = ["record", "example", "epoch", "step", "task", "position", "masked", "substituted"]
+    return pandas.DataFrame(rows, columns=[*columns, "same", "unknown", "kept_pos"])
 
 
-def substitutions(record: PerturbationRecord, tokenizer: Any) -> list[tuple[str, str]]:
-    """Return each masked token of a text with what was substituted, as in Table II."""
-    return [
-        (tokenizer.decode([record.input_ids[place]]).strip(), tokenizer.decode([new]).strip())
-        for place, new in zip(record.positions, record.predicted, strict=True)
-    ]
+def token_statistics(records: Sequence[PerturbationRecord], tokens: DataFrame) -> dict[str, Any]:
+    """Return what became of the masked tokens of some records: how many ``texts`` and ``masked``
+    tokens, and shares: of tokens predicted as they were (``same``), replaced by another (``other``)
+    and by the unknown one (``unknown``); of ``changed_texts``; and of changed tokens whose word has
+    kept its part of speech (``pos_agreement``; ``None`` without a tagger or a change).
+    """
+    changed = tokens[~tokens["same"].astype(bool)]
+    masked = max(1, len(tokens))
+    kept = changed["kept_pos"].dropna()
+    return {
+        "texts": len(records),
+        "masked": len(tokens),
+        "same": (len(tokens) - len(changed)) / masked,
+        "other": int((~changed["unknown"].astype(bool)).sum()) / masked,
+        "unknown": int(tokens["unknown"].sum()) / masked,
+        "changed_texts": changed["record"].nunique() / max(1, len(records)),
+        "pos_agreement": float(kept.astype(float).mean()) if len(kept) else None,
+    }
 
 
-def _tags_kept(record: PerturbationRecord, tokenizer: Any, tagger: Tagger) -> list[bool]:
-    """Return for each changed token of a text whether its word has kept its part of speech."""
-    words = [record.words[place] for place in _changed(record)]
-    if not words:
-        return []
-    old, new = map(tagger, _words(record, tokenizer))
-    return [old[word][:2] == new[word][:2] for word in words]
-
-
-def by_epoch(records: Sequence[PerturbationRecord]) -> dict[int, list[PerturbationRecord]]:
-    """Return the records by epoch, sorted by example."""
-    epochs: dict[int, list[PerturbationRecord]] = defaultdict(list)
-    for record in sorted(records, key=lambda record: (record.epoch, record.example, record.step)):
-        epochs[record.epoch].append(record)
-    return epochs
+def example_statistics(
+    records: Sequence[PerturbationRecord], tokens: DataFrame, tagged: bool
+) -> dict[str, Any]:
+    """Return what became of whole examples over all epochs, as section V of the paper counts them:
+    the shares, which sum to 1, in which every masked token was predicted as it was in all epochs
+    (``same``), another was substituted in some epoch (``other``), or the unknown one alone
+    (``unknown``). ``plausible`` is taken out of ``other``: in at least one epoch with other tokens,
+    all changed words kept their part of speech; it stands in for the paper's two annotators and is
+    ``None`` without a tagger.
+    """
+    examples = {record.example for record in records}
+    changed = tokens[~tokens["same"].astype(bool)]
+    known = changed[~changed["unknown"].astype(bool)]
+    plausible: set[int] = set()
+    if tagged:
+        kept = changed.groupby("record")["kept_pos"].agg(lambda column: all(column))
+        with_known = known.drop_duplicates("record").set_index("record")["example"]
+        plausible = set(with_known[kept.reindex(with_known.index).astype(bool)])
+    other = set(known["example"]) - plausible
+    unknown = set(changed["example"]) - set(known["example"])
+    total = max(1, len(examples))
+    return {
+        "examples": len(examples),
+        "same": (len(examples) - changed["example"].nunique()) / total,
+        "plausible": len(plausible) / total if tagged else None,
+        "other": len(other) / total,
+        "unknown": len(unknown) / total,
+    }
 
 
 def predict_replacements(
@@ -174,20 +156,20 @@ def predict_replacements(
     return replaced
 
 
-def marked(record: PerturbationRecord, tokenizer: Any) -> tuple[str, str]:
-    """Return a text before and after its perturbation, with the masked tokens in brackets."""
-    old = {place: record.input_ids[place] for place in record.positions}
-    new = dict(zip(record.positions, record.predicted, strict=True))
-    return _decode(record, old, tokenizer), _decode(record, new, tokenizer)
-
-
-def _changed(record: PerturbationRecord) -> dict[int, int]:
-    """Return the replacement tokens that differ from the original, by position."""
-    return {
-        place: new
-        for place, new in zip(record.positions, record.predicted, strict=True)
-        if new != record.input_ids[place]
-    }
+def marked(record: PerturbationRecord, tokens: Sequence[int], tokenizer: Any) -> str:
+    """Return the text of a record with some tokens, one for each masked position, in brackets."""
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    at = dict(zip(record.positions, tokens, strict=True))
+    parts: list[str] = []
+    plain: list[int] = []
+    for place, token in enumerate(record.input_ids):
+        if place in at:
+            parts += [tokenizer.decode(plain), f"[{tokenizer.decode([at[place]]).strip()}]"]
+            plain = []
+        elif token not in special:
+            plain.append(token)
+    parts.append(tokenizer.decode(plain))
+    return " ".join(part.strip() for part in parts if part.strip())
 
 
 def _words(record: PerturbationRecord, tokenizer: Any) -> tuple[list[str], list[str]]:
@@ -205,21 +187,6 @@ def _words(record: PerturbationRecord, tokenizer: Any) -> tuple[list[str], list[
         return [tokenizer.decode(piece).strip() or "_" for piece in pieces]
 
     return words(record.input_ids), words(after)
-
-
-def _decode(record: PerturbationRecord, at: dict[int, int], tokenizer: Any) -> str:
-    """Return the text of a record with some tokens, by position, in brackets."""
-    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    parts: list[str] = []
-    run: list[int] = []
-    for place, token in enumerate(record.input_ids):
-        if place in at:
-            parts += [tokenizer.decode(run), f"[{tokenizer.decode([at[place]]).strip()}]"]
-            run = []
-        elif token not in special:
-            run.append(token)
-    parts.append(tokenizer.decode(run))
-    return " ".join(part.strip() for part in parts if part.strip())
 
 
 def _masked_batch(
@@ -278,10 +245,10 @@ def perturbations(
     config = folder.read_config()
     require(kind_of(config.kind), "perturbations")
     records = read_perturbations(folder.path)
-    kept = folder.model_path.is_dir()
+    records.sort(key=lambda record: (record.example, record.step))
     tokenizer = (
         load_classifier(folder.model_path)[1]
-        if kept
+        if folder.model_path.is_dir()
         else load_tokenizer(config.initial_encoder, config.do_lower_case)
     )
     tagger = find_tagger()
@@ -290,30 +257,64 @@ def perturbations(
         if tagger
         else f"no part-of-speech agreement: there is no tagger; {ADVICE}"
     ]
+    encoders = {"this run": records}
     try:
         labels = RunResults.load(folder.path).dataset.label_names
-        plain = predict_replacements(load_initial_encoder(config, labels), records)
+        pretrained = load_initial_encoder(config, labels)
+        encoders["pretrained"] = predict_replacements(pretrained, records)
     except EncoderError as error:
-        plain = []
         notes.append(f"no statistics of the pretrained encoder: {error}")
-    tag = tagger[0] if tagger else None
-    found = {"this run": records, **({"pretrained": plain} if plain else {})}
-    epochs = {encoder: by_epoch(own) for encoder, own in found.items()}
+    tables = {
+        encoder: token_table(substituted, tokenizer, tagger[0] if tagger else None)
+        for encoder, substituted in encoders.items()
+    }
     report = PerturbationReport(
         folder=folder.path,
-        statistics=tuple(
-            (epoch, encoder, diversity(epochs[encoder][epoch], tokenizer, tag))
-            for epoch in epochs["this run"]
-            for encoder in found
-        ),
-        examples={encoder: outcomes(own, tokenizer, tag) for encoder, own in found.items()},
-        texts=tuple(_text(one, tokenizer) for one in _choose(records, texts)),
-        notes=tuple(notes),
-        substitutions=_csv(records, tokenizer),
+        statistics=[
+            {"epoch": epoch, "encoder": encoder}
+            | token_statistics(
+                [record for record in records if record.epoch == epoch],
+                table[table["epoch"] == epoch],
+            )
+            for epoch in sorted({record.epoch for record in records})
+            for encoder, table in tables.items()
+        ],
+        examples=[
+            {"encoder": encoder, **example_statistics(records, table, tagger is not None)}
+            for encoder, table in tables.items()
+        ],
+        texts=_texts(records, tables["this run"], tokenizer, texts),
+        notes=notes,
+        substitutions=tables["this run"][
+            ["example", "epoch", "step", "task", "position", "masked", "substituted"]
+        ],
     )
     if target is not None:
         report.save(target)
     return report
+
+
+def _texts(
+    records: Sequence[PerturbationRecord], tokens: DataFrame, tokenizer: Any, count: int
+) -> list[dict[str, Any]]:
+    """Return every perturbation of the first texts of the sample, with what was substituted."""
+    chosen = sorted({record.example for record in records})[:count]
+    pairs = tokens.groupby("record")[["masked", "substituted"]]
+    substituted = {number: rows.to_numpy().tolist() for number, rows in pairs}
+    return [
+        {
+            "example": record.example,
+            "epoch": record.epoch,
+            "text": tokenizer.decode(record.input_ids, skip_special_tokens=True),
+            "original": marked(
+                record, [record.input_ids[place] for place in record.positions], tokenizer
+            ),
+            "perturbed": marked(record, record.predicted, tokenizer),
+            "substitutions": substituted.get(number, []),
+        }
+        for number, record in enumerate(records)
+        if record.example in chosen
+    ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -322,25 +323,25 @@ class PerturbationReport:
 
     Attributes:
         folder: The run folder.
-        statistics: Epoch, encoder ("this run" or "pretrained") and what became of tokens.
+        statistics: What became of tokens by ``epoch`` and ``encoder`` ("this run" or "pretrained").
         examples: What became of whole examples over all epochs, by encoder.
         texts: Some texts as they were perturbed in each epoch: ``example``, ``epoch``, ``text``,
             ``original`` and ``perturbed`` with the tokens in brackets, and ``substitutions``.
         notes: What could not be computed, and which tagger was used.
-        substitutions: One line of CSV for each masked token.
+        substitutions: One row for each masked token.
     """
 
     folder: Path
-    statistics: tuple[tuple[int, str, Diversity], ...]
-    examples: dict[str, Outcomes]
-    texts: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...]
-    substitutions: str
+    statistics: list[dict[str, Any]]
+    examples: list[dict[str, Any]]
+    texts: list[dict[str, Any]]
+    notes: list[str]
+    substitutions: DataFrame
 
     def __repr__(self) -> str:
-        own = [one for _, encoder, one in self.statistics if encoder == "this run"]
-        masked = sum(one.masked for one in own)
-        other = sum(one.other * one.masked for one in own) / max(1, masked)
+        own = [row for row in self.statistics if row["encoder"] == "this run"]
+        masked = sum(row["masked"] for row in own)
+        other = sum(row["other"] * row["masked"] for row in own) / max(1, masked)
         return (
             f"<PerturbationReport of {shorten(str(self.folder), 200)}: {len(own)} epochs, "
             f"{masked:,} masked tokens, {other:.1%} of them replaced by another token>"
@@ -349,63 +350,22 @@ class PerturbationReport:
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return the statistics of tokens, one row for each epoch and encoder.
-
-        The columns after ``epoch`` and ``encoder`` are the attributes of
-        :class:`~auxlearn.mask_analysis.perturbations.Diversity`; shares are from 0 to 1.
+    def to_frame(self) -> DataFrame:
+        """Return the statistics of tokens, one row for each epoch and encoder; see
+        :func:`~auxlearn.mask_analysis.perturbations.token_statistics` for the columns.
         """
         import pandas
 
-        return pandas.DataFrame(self.to_dict()["statistics"])
+        return pandas.DataFrame(self.statistics)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``perturbations.json`` holds."""
-        return {
-            "statistics": [
-                {"epoch": epoch, "encoder": encoder, **asdict(one)}
-                for epoch, encoder, one in self.statistics
-            ],
-            "examples": [
-                {"encoder": encoder, **asdict(one)} for encoder, one in self.examples.items()
-            ],
-            "texts": list(self.texts),
-            "notes": list(self.notes),
-        }
+        names = ("statistics", "examples", "texts", "notes")
+        return {name: getattr(self, name) for name in names}
 
     def save(self, folder: str | Path) -> None:
         """Write ``perturbations.json`` and ``substitutions.csv``."""
         folder = expand(folder)
         check_output_folder(folder)
         write_json(folder / "perturbations.json", self.to_dict())
-        write_text(folder / "substitutions.csv", self.substitutions)
-
-
-def _choose(records: list[PerturbationRecord], texts: int) -> list[PerturbationRecord]:
-    """Return every perturbation of the first texts of the sample."""
-    rows = sorted({record.example for record in records})[:texts]
-    chosen = [record for record in records if record.example in rows]
-    return sorted(chosen, key=lambda record: (record.example, record.step))
-
-
-def _text(record: PerturbationRecord, tokenizer: Any) -> dict[str, Any]:
-    """Return a perturbed text with what was substituted."""
-    before, after = marked(record, tokenizer)
-    return {
-        "example": record.example,
-        "epoch": record.epoch,
-        "text": tokenizer.decode(record.input_ids, skip_special_tokens=True),
-        "original": before,
-        "perturbed": after,
-        "substitutions": substitutions(record, tokenizer),
-    }
-
-
-def _csv(records: list[PerturbationRecord], tokenizer: Any) -> str:
-    heads = ["example", "epoch", "step", "task", "position", "masked", "substituted"]
-    lines = (
-        [one.example, one.epoch, one.step, one.task, position, *pair]
-        for one in sorted(records, key=lambda record: (record.example, record.step))
-        for position, pair in zip(one.positions, substitutions(one, tokenizer), strict=True)
-    )
-    return csv_text([heads, *lines])
+        write_text(folder / "substitutions.csv", to_csv(self.substitutions))

@@ -14,13 +14,7 @@ class ShownText:
     rates: dict[str, list[float]]  # probability of each of them to be masked, by task
     random: dict[str, float]  # the same by random masking at the same mean in the text
 
-    def times(self, task: str, draws: int | None) -> list[float]:
-        """Return how many times as often as random masking a task masks each token; of rates that
-        are counted over ``draws``, 1 for those within two standard errors of random masking.
-        """
+    def times(self, task: str) -> list[float]:
+        """Return how many times as often as random masking a task masks each token."""
         random = self.random[task]
-        noise = 2 * (random * (1 - random) / draws) ** 0.5 if draws else 0.0
-        return [
-            1.0 if abs(rate - random) <= noise or not random else rate / random
-            for rate in self.rates[task]
-        ]
+        return [rate / random if random else 1.0 for rate in self.rates[task]]

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from pydantic import Field
 
-from auxlearn.comparison.compare import Asked, Comparison, compare_runs, example_intervals
-from auxlearn.comparison.plots import figures_of, print_style
+from auxlearn.comparison.compare import Options, compare_runs, example_intervals
+from auxlearn.comparison.formats import Comparison
+from auxlearn.comparison.plots import figures_of
 from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.config import load_config
@@ -35,13 +36,25 @@ from auxlearn.reports.texts import (
     mistakes,
     perturbed_texts,
 )
+from auxlearn.results.figures import PRINT_FONT, figure_style, inline_svg
 from auxlearn.results.folder import RunFolder, finished_folder
 from auxlearn.results.outputs import check_output_file
-from auxlearn.results.plots import inline_svg, run_figure
+from auxlearn.results.plots import run_figure
 from auxlearn.results.record import Scores
-from auxlearn.results.tables import account_lines, branches_grid, example_sentences, metrics_grid
+from auxlearn.results.tables import (
+    Bold,
+    account_lines,
+    branches_table,
+    example_sentences,
+    metrics_table,
+    text_table,
+    titles,
+)
 from auxlearn.sweeps.folder import RESULTS, SweepFolder
 from auxlearn.sweeps.sweep_file import FOLD
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FILE = "report.html"
 #: Ends of the names of reports.
@@ -64,7 +77,6 @@ MOST_PLOTS = 20
 FIGURES = {
     "scores": "mean scores with 95% intervals over seeds and examples",
     "curves": "dev score by epoch",
-    "time": "best dev score so far by time of training",
     "epochs": "score by epoch of the best checkpoint",
     "ranks": "average ranks",
     "weights": "weights by step",
@@ -187,19 +199,6 @@ def title_of(run: NamedRun) -> str:
     return ", ".join([*parts, f"seed {run.seed}"])
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """A confusion matrix with steps of colour; of too many classes, the most frequent pairs."""
-
-    labels: list[str]
-    rows: list[list[tuple[int, int]]]
-    pairs: list[tuple[str, str, int]]
-
-    @property
-    def as_lines(self) -> list[list[str]]:
-        return [[f"{true}, {predicted}", str(count)] for true, predicted, count in self.pairs]
-
-
 class RunView:
     """What the template shows of one run."""
 
@@ -212,54 +211,25 @@ class RunView:
         self.notes = [*run.results.dataset.notes, *notes]
         self.audit = list(data.warnings) if data else []
         self.mistakes: Mistakes = mistakes(run, data, limit)
-        found = (masked_texts(run, limit), perturbed_texts(run, limit)) if texts else ()
-        self.marked_texts: list[MarkedTexts] = [one for one in found if one]
-        self.metrics = metrics_grid(self.evaluations)
+        marked = (masked_texts(run, limit), perturbed_texts(run, limit)) if texts else ()
+        self.marked_texts: list[MarkedTexts] = [group for group in marked if group]
+        self.warnings = [*run.results.warnings(), *example_sentences(self.evaluations)]
+        self.metrics = metrics_table(self.evaluations)
         self.account = account_lines(run.results)
-        self.branches = branches_grid(run.results) if run.results.branches else None
+        self.branches = branches_table(run.results) if run.results.branches else None
         self.yaml = yaml.safe_dump(run.results.config, sort_keys=False, allow_unicode=True)
         file, again = str(run.path / "config.yaml"), f"{run.path}-again"
         self.command = shlex.join(["auxlearn", "train", "--config", file, "--output", again])
 
     @cached_property
-    def warnings(self) -> list[str]:
-        """What a reader of the scores must know first."""
-        return [*self.results.warnings(), *example_sentences(self.evaluations)]
-
-    @cached_property
-    def facts(self) -> list[tuple[str, str]]:
-        """What was run, on what."""
-        results, config = self.results, self.run.config
-        data, best = results.dataset, results.best
-        tasks = "; ".join(_choice(choice) for choice in config.aux) or "none"
-        weights = ", ".join(f"{name} {value:.3f}" for name, value in results.weights.items())
-        return [
-            ("data set", f"{data.name}, fingerprint {data.fingerprint}"),
-            ("examples", ", ".join(f"{name} {n:,}" for name, n in data.examples.items())),
-            *([("classes", f"{len(data.label_names)}")] if len(data.label_names) > 1 else []),
-            ("encoder", config.encoder),
-            ("auxiliary tasks", tasks),
-            *([("weighting", _choice(config.weights))] if config.aux else []),
-            *([("weights at the end", weights)] if config.aux else []),
-            ("loss of the primary task", _choice(config.loss)),
-            (
-                "checkpoint",
-                f"step {best.step:,} of {results.steps:,} (epoch {best.epoch:.1f}), dev "
-                f"{best.metric} {best.value:.3f}; training ended by {results.stopped}"
-                + (f", alone by {results.final_stopped}" if results.final_stopped else ""),
-            ),
-            ("seed", str(config.seed)),
-            ("configuration hash", results.digest),
-        ]
-
-    @cached_property
-    def intervals(self) -> list[list[str]]:
-        """The 95% interval over examples of each score, as lines of a table."""
-        return [
+    def intervals(self) -> DataFrame:
+        """The 95% interval over examples of each score."""
+        lines = [
             [f"{name} {TITLES[metric]}", f"{low:.3f} to {high:.3f}"]
             for name in self.evaluations
             for metric, (low, high) in example_intervals(self.results, name).items()
         ]
+        return text_table(["score", "95% interval"], lines)
 
     @property
     def figure(self) -> Markup:
@@ -267,53 +237,43 @@ class RunView:
         label = f"dev scores, weights and losses by step of {self.title}"
         return Markup(inline_svg(run_figure(entries, self.results), label, str(self.run.path)))
 
-    def confusion(self, scores: Scores) -> Confusion | None:
-        """Return the confusion matrix of an evaluation set; ``None`` if it is not recorded."""
-        labels, cells = list(scores.per_class), scores.confusion
-        if isinstance(cells, list) and cells and len(cells) <= MOST_CLASSES:
-            rows = [
-                [(count, -(-HEATS * count // max(1, sum(row)))) for count in row] for row in cells
-            ]
-            return Confusion(labels, rows, [])
-        wrong = sorted((one for one in scores.cells if one[0] != one[1]), key=lambda one: -one[2])
-        pairs = [(labels[t], labels[p], n) for t, p, n in wrong[:MOST_LINES]]
-        return Confusion(labels, [], pairs) if scores.cells else None
+    def confusion(self, scores: Scores) -> list[list[tuple[int, int]]]:
+        """Return the confusion matrix, each number with a step of colour; empty of many classes."""
+        rows = scores.confusion
+        if not isinstance(rows, list) or len(rows) > MOST_CLASSES:
+            return []
+        return [[(count, -(-HEATS * count // max(1, sum(row)))) for count in row] for row in rows]
 
-    def class_lines(self, scores: Scores) -> list[list[str]]:
+    def confusions(self, scores: Scores) -> DataFrame:
+        """Return the most frequent confusions of labels."""
+        labels = list(scores.per_class)
+        wrong = sorted((cell for cell in scores.cells if cell[0] != cell[1]), key=lambda c: -c[2])
+        lines = [[f"{labels[t]}, {labels[p]}", str(count)] for t, p, count in wrong[:MOST_LINES]]
+        return text_table(["label, predicted", "examples"], lines)
+
+    def classes(self, scores: Scores) -> DataFrame:
         """Return precision, recall, F1 and number of examples of the largest classes."""
-        largest = sorted(scores.per_class.items(), key=lambda one: -one[1].get("support", 0))
-        kept, keys = dict(largest[:MOST_LINES]), ("precision", "recall", "f1")
-        return [
-            [label, *(f"{one[key]:.3f}" for key in keys), f"{one.get('support', 0):g}"]
-            for label, one in scores.per_class.items()
+        largest = sorted(scores.per_class.items(), key=lambda pair: -pair[1].get("support", 0))
+        kept = {label for label, _ in largest[:MOST_LINES]}
+        lines = [
+            [
+                label,
+                *(f"{of_class[key]:.3f}" for key in ("precision", "recall", "f1")),
+                f"{of_class.get('support', 0):g}",
+            ]
+            for label, of_class in scores.per_class.items()
             if label in kept
         ]
+        return text_table(["class", "precision", "recall", "F1", "examples"], lines)
 
-    @cached_property
-    def costs(self) -> list[tuple[str, str]]:
-        """Time, size of the model, and the machine."""
-        found = [(stage, f"{seconds:,.1f} s") for stage, seconds in self.results.seconds.items()]
+    def model_size(self) -> str:
+        """Return the number of parameters and the size of the model; "" if it was not kept."""
         weights = RunFolder(self.run.path).model_path / "model.safetensors"
         try:
-            shapes = [one["shape"] for one in tensors_of(weights).values()]
-            count = sum(map(math.prod, shapes))
-            size = weights.stat().st_size / 1e6
-            found.append(("model", f"{count:,} parameters, {size:,.1f} MB"))
+            count = sum(math.prod(tensor["shape"]) for tensor in tensors_of(weights).values())
+            return f"{count:,} parameters, {weights.stat().st_size / 1e6:,.1f} MB"
         except (OSError, Damaged):
-            pass
-        machine = self.results.environment
-        peaks = {
-            "peak memory of the process": machine.peak_memory_mb,
-            "peak GPU memory": machine.peak_gpu_memory_mb,
-        }
-        found += [(name, f"{peak:,.0f} MB") for name, peak in peaks.items() if peak is not None]
-        found.append(("processor", f"{machine.cpu or 'unknown'}, {machine.threads} threads"))
-        if machine.gpus:
-            found.append(("GPU", ", ".join(machine.gpus)))
-        found += [(name, version) for name, version in machine.versions.items()]
-        if machine.git_revision:
-            found.append(("revision", machine.git_revision))
-        return found
+            return ""
 
 
 def _choice(choice: Any) -> str:
@@ -323,10 +283,15 @@ def _choice(choice: Any) -> str:
     return f"{choice.written} ({options})" if options else str(choice.written)
 
 
+def _cell(text: str) -> Markup:
+    shown = escape(_visible(text))
+    return Markup("<b>{}</b>").format(shown) if isinstance(text, Bold) else shown
+
+
 @cache
 def _environment() -> Environment:
     """Return the environment of the page, which keeps the compiled template."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("auxlearn.reports"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -334,6 +299,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"cell": _cell, "choice": _choice, "titles": titles}
+    return environment
 
 
 def render(
@@ -356,7 +323,7 @@ def render(
         collection=collection,
         views=views,
         unfinished=[(title_of(one), one) for one in collection.unfinished],
-        tables=Markup(comparison._repr_html_()) if comparison else "",
+        comparison=comparison,
         figures=_figures(comparison) if comparison else [],
         serious=_grouped_warnings(views),
         table_notes=table_notes,
@@ -375,14 +342,13 @@ def render(
 
 def _grouped_warnings(views: Sequence[RunView]) -> list[str]:
     """Return what must be known first, each sentence once with the runs that it is about."""
-    titles: dict[str, list[str]] = {}
+    by_line: dict[str, list[str]] = {}
     for view in views:
         for line in view.results.warnings():
-            titles.setdefault(line, []).append(view.title)
-    many = "{} runs ({})".format
+            by_line.setdefault(line, []).append(view.title)
     return [
-        f"{of[0] if len(of) == 1 else many(len(of), ', '.join(of))}: {line}"
-        for line, of in titles.items()
+        f"{runs[0]}: {line}" if len(runs) == 1 else f"{len(runs)} runs ({', '.join(runs)}): {line}"
+        for line, runs in by_line.items()
     ]
 
 
@@ -394,7 +360,8 @@ def _compared(collection: Collection, restarts: int | None) -> tuple[Comparison 
     measured = [run.results.evaluations["dev"].all.metrics for run in collection.runs]
     metrics = list(dict.fromkeys(metric for one in measured for metric in one))
     try:
-        return compare_runs(collection.named, Asked(metrics, sets, restarts=restarts)), []
+        options = Options(metrics=metrics, sets=sets, restarts=restarts)
+        return compare_runs(collection.named, options), []
     except UserError as error:
         if restarts is not None:
             raise
@@ -402,12 +369,12 @@ def _compared(collection: Collection, restarts: int | None) -> tuple[Comparison 
 
 
 def _figures(comparison: Comparison) -> list[tuple[str, Markup]]:
-    with print_style():
-        return [
-            (title, Markup(inline_svg(figure, title, f"{number} {title}")))
-            for number, (parts, figure) in enumerate(figures_of(comparison))
-            if (title := ", ".join(filter(None, [FIGURES.get(parts[0], parts[0]), *parts[1:]])))
-        ]
+    drawn = []
+    with figure_style(PRINT_FONT):
+        for number, ((kind, *names), figure) in enumerate(figures_of(comparison.blocks)):
+            title = ", ".join(filter(None, [FIGURES[kind], *names]))
+            drawn.append((title, Markup(inline_svg(figure, title, f"{number} {title}"))))
+    return drawn
 
 
 def _visible(value: Any) -> Any:

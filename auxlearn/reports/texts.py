@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +25,7 @@ from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
-from auxlearn.results.predictions import (
-    Prediction,
-    predictions_path,
-    read_predictions,
-)
+from auxlearn.results.predictions import Prediction, predictions_path, read_predictions
 from auxlearn.results.record import RunResults
 
 #: Characters of a text.
@@ -78,7 +75,7 @@ class Mistakes:
     order: str  # which ones are shown
 
     def values(self, name: str) -> list[str]:
-        return sorted({getattr(one, name) for one in self.shown})
+        return sorted({getattr(mistake, name) for mistake in self.shown})
 
 
 @dataclass(frozen=True)
@@ -92,20 +89,12 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class MarkedText:
-    """A text with marked tokens, and a line that says which text it is."""
-
-    title: str
-    pieces: list[Piece]
-
-
-@dataclass(frozen=True)
 class MarkedTexts:
-    """A group of marked texts."""
+    """Texts with marked tokens."""
 
     title: str  # what the marks mean
     note: str  # how they came about
-    texts: list[MarkedText]
+    texts: list[tuple[str, list[Piece]]]  # which text it is, and its pieces
 
 
 class DataReader:
@@ -125,57 +114,66 @@ class DataReader:
                 self._read[key] = load_run_data(config, None, cache)
             except UserError as error:
                 self._read[key] = str(error)
-        found = self._read[key]
-        if not isinstance(found, str):
-            if found.dataset.fingerprint == run.results.dataset.fingerprint:
-                return found, []
-            found = "the data set has changed since the run"
-        return None, [f"texts are left out, and the data is not audited: {found}"]
+        data = self._read[key]
+        if not isinstance(data, str):
+            if data.dataset.fingerprint == run.results.dataset.fingerprint:
+                return data, []
+            data = "the data set has changed since the run"
+        return None, [f"texts are left out, and the data is not audited: {data}"]
 
 
 def split_of(data: RunData, run: Run, name: str) -> Split | None:
     """Return the examples of an evaluation set; ``None`` if they are not those of the run."""
-    ood = next((one for one in data.ood_sets if one.source.name == name), None)
+    ood = next((ood for ood in data.ood_sets if ood.source.name == name), None)
     if ood is None:
         return (data.dataset.splits | data.dataset.ood).get(name)
     recorded = recorded_inputs(run.path)
-    return (
-        ood.split if ood_content(ood) == recorded.get(f"out-of-distribution set {name}") else None
-    )
+    same = ood_content(ood) == recorded.get(f"out-of-distribution set {name}")
+    return ood.split if same else None
 
 
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
+    """Return the misclassified examples of each set, at most so many of each."""
     shown: list[Mistake] = []
     total: dict[str, int] = {}
     kind = run.results.kind
     for name in run.sets:
-        recorded, labels = run.results.evaluations[name].all, run.results.names_of(name)
+        evaluation, labels = run.results.evaluations[name].all, run.results.names_of(name)
         split = None if data is None else split_of(data, run, name)
-        if split is not None and len(split) != recorded.examples:
+        if split is not None and len(split) != evaluation.examples:
             split = None
         path = predictions_path(run.path, name)
         stored = path.exists() or path.relative_to(run.path).as_posix() in run.results.files
-        read = list(read_predictions(run.path, name, kind, labels)) if stored else []
         wrong = [
-            (fault, number, one)
-            for number, one in enumerate(read)
-            if (fault := kind.fault(one.truth, one.predicted))
+            (fault, number, prediction)
+            for number, prediction in enumerate(
+                read_predictions(run.path, name, kind, labels) if stored else ()
+            )
+            if (fault := kind.fault(prediction.truth, prediction.predicted))
         ]
         total[name] = len(wrong)
-        wrong.sort(key=lambda found: (-found[0], -_certainty(found[2]), found[1]))
-        for _, number, one in wrong[:limit]:
-            best = sorted(one.probabilities.items(), key=lambda pair: -pair[1])[:MOST_CLASSES]
-            texts = [] if split is None else _texts(split, number)
-            label, said = (_written(one.content[key]) for key in ("label", "predicted"))
-            shown.append(Mistake(name, number + 1, label, said, best, texts))
+        wrong.sort(key=lambda mistake: (-mistake[0], -_certainty(mistake[2]), mistake[1]))
+        for _, number, prediction in wrong[:limit]:
+            likely = sorted(prediction.probabilities.items(), key=lambda pair: -pair[1])
+            columns = [] if split is None else [split.texts, split.text_pairs]
+            shown.append(
+                Mistake(
+                    name,
+                    number + 1,
+                    _written(prediction.content["label"]),
+                    _written(prediction.content["predicted"]),
+                    likely[:MOST_CLASSES],
+                    [cut(column[number]) for column in columns if column],
+                )
+            )
     certain = kind is CLASSIFICATION
     return Mistakes(shown, total, "most certain predictions" if certain else "greatest errors")
 
 
-def _certainty(one: Prediction) -> float:
+def _certainty(prediction: Prediction) -> float:
     """Return the probability of the class that is predicted; 0 for labels of other kinds."""
-    said = one.content["predicted"]
-    return one.probabilities.get(said, 0.0) if isinstance(said, str) else 0.0
+    label = prediction.content["predicted"]
+    return prediction.probabilities.get(label, 0.0) if isinstance(label, str) else 0.0
 
 
 def _written(label: Any) -> str:
@@ -183,11 +181,6 @@ def _written(label: Any) -> str:
     if isinstance(label, list):
         return " ".join(map(str, label)) or "none"
     return f"{label:.4g}" if isinstance(label, float) else str(label)
-
-
-def _texts(split: Split, number: int) -> list[str]:
-    columns = [split.texts, *([split.text_pairs] if split.text_pairs else [])]
-    return [cut(column[number]) for column in columns]
 
 
 def cut(text: str) -> str:
@@ -207,12 +200,11 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     decode = _decoder(model / "tokenizer.json")
     names = run.results.dataset.label_names
     texts = []
-    for example in sorted(last)[:limit]:
-        one = last[example]
-        known = one.label is not None and 0 <= one.label < len(names)
-        label = f", {names[one.label]}" if known and one.label is not None else ""
-        title = f"example {example + 1}{label}, epoch {one.epoch}"
-        texts.append(MarkedText(title, _pieces(one, decode)))
+    for example, record in sorted(last.items())[:limit]:
+        known = record.label is not None and 0 <= record.label < len(names)
+        label = f", {names[record.label]}" if known and record.label is not None else ""
+        title = f"example {example + 1}{label}, epoch {record.epoch}"
+        texts.append((title, _pieces(record, decode)))
     return MarkedTexts(
         "Perturbed texts",
         f"Training texts as the classifier saw them, {len(texts)} of {len(last)} that were "
@@ -223,7 +215,7 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
 
 
 def _decoder(path: Path) -> Callable[[Sequence[int]], str]:
-    """Return a function from the tokens of a saved tokenizer to text."""
+    """Return a function from the tokens of a saved tokenizer to text, without loading torch."""
     from tokenizers import Tokenizer
 
     try:
@@ -243,39 +235,22 @@ def _decoder(path: Path) -> Callable[[Sequence[int]], str]:
     return decode
 
 
-def _pieces(record: PerturbationRecord, decode: Any) -> list[Piece]:
-    """Return the pieces of a text; tokens of one word are not parted by a space."""
+def _pieces(record: PerturbationRecord, decode: Callable[[Sequence[int]], str]) -> list[Piece]:
+    """Return the pieces of a text: every masked token, and what is between them."""
     new = dict(zip(record.positions, record.predicted, strict=True))
-    pieces: list[Piece] = []
-    plain: list[int] = []
-
-    def space(place: int) -> str:
-        words = record.words
-        inside = 0 < place < len(words) and words[place] == words[place - 1] >= 0
-        return "" if inside or not (pieces or plain) else " "
-
-    def flush(begin: int) -> None:
-        text = decode(plain)
-        if text:
-            lead = space(begin) if pieces else ""
-            pieces.append(Piece(lead + text.removeprefix("##" if not lead else ""), "plain"))
-        plain.clear()
-
-    start = 0
-    for place, token in enumerate(record.input_ids):
-        if place not in new:
-            start = place if not plain else start
-            plain.append(token)
+    pieces = []
+    for masked, group in groupby(enumerate(record.input_ids), lambda pair: pair[0] in new):
+        if not masked:
+            pieces.append(Piece(decode([token for _, token in group]), "plain"))
             continue
-        lead = space(place)
-        flush(start)
-        if lead and pieces:
-            pieces.append(Piece(lead, "plain"))
-        cut = "" if lead else "##"
-        old, after = (decode([one]).removeprefix(cut) for one in (token, new[place]))
-        same = new[place] == token
-        pieces.append(Piece(old, "kept") if same else Piece(old, "changed", after))
-    flush(start)
+        for place, token in group:
+            after = new[place]
+            kept = after == token
+            pieces.append(
+                Piece(decode([token]), "kept")
+                if kept
+                else Piece(decode([token]), "changed", decode([after]))
+            )
     return pieces
 
 
@@ -289,10 +264,12 @@ def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
     """Return some training texts with the mask probabilities of their tokens."""
     path = run.path / MASKS_FILE
     try:
-        content = read_json(path)
-        shown = TypeAdapter(list[ShownText]).validate_python(content["texts"])
-        lines = [(one, task, content["draws"].get(task)) for one in shown for task in one.rates]
-        texts = [MarkedText(*_text(*line)) for line in lines[:limit]]
+        shown = TypeAdapter(list[ShownText]).validate_python(read_json(path)["texts"])
+        texts = [
+            (f"example {text.example + 1}, {task}", _rated(text, task))
+            for text in shown
+            for task in text.rates
+        ]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -305,13 +282,12 @@ def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
         "Tokens of training texts by the probability of being masked, relative to random masking "
         "at the same mean in the text: blue up to three quarters, red from five quarters, stronger "
         "and underlined beyond.",
-        texts,
+        texts[:limit],
     )
 
 
-def _text(text: ShownText, task: str, draws: int | None) -> tuple[str, list[Piece]]:
-    pieces = []
-    for token, times in zip(text.tokens, text.times(task, draws), strict=True):
-        level = sum(times >= bound for bound in LEVELS)
-        pieces += [Piece(cut(token), "rated", level=level), Piece(" ", "plain")]
-    return f"example {text.example + 1}, {task}", pieces
+def _rated(text: ShownText, task: str) -> list[Piece]:
+    return [
+        Piece(cut(token), "rated", level=sum(times >= bound for bound in LEVELS))
+        for token, times in zip(text.tokens, text.times(task), strict=True)
+    ]

@@ -1,19 +1,18 @@
 """The console: results on standard output, progress and messages on standard error.
 
 Results can therefore be piped. On a terminal, progress bars and a status line are shown;
-elsewhere, whole lines without colours; in a notebook, a display below the cell.
+elsewhere, whole lines without colours.
 """
 
 from __future__ import annotations
 
-import html
 import logging
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.live import Live
@@ -26,23 +25,21 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from auxlearn.core.errors import printable
 from auxlearn.core.metric_names import TITLES, Quantity
 from auxlearn.core.progress import Reporter
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 #: Width of tables that go to a file or a pipe, in characters.
 PIPE_WIDTH = 160
 
 #: Seconds between two lines of progress where there is no terminal.
 LINE_EVERY = 60.0
-
-#: Seconds between two updates of the display of a notebook.
-EVERY = 0.5
-
-#: Evaluations that are kept on that display, below all messages.
-SHOWN = 12
 
 
 def output(*, stderr: bool = False) -> Console:
@@ -71,9 +68,7 @@ class _PlainConsole(Console):
 
 def default_reporter(verbose: bool = True) -> Reporter:
     """Return what shows the progress of a call from Python."""
-    if not verbose:
-        return Reporter()
-    return NotebookReporter() if in_notebook() else ConsoleReporter()
+    return ConsoleReporter() if verbose else Reporter()
 
 
 def in_notebook() -> bool:
@@ -82,79 +77,11 @@ def in_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-class NotebookReporter(Reporter):
-    """Shows the progress of a run below the cell; one display is updated in place."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._notes: list[str] = []  # messages, which all stay
-        self._lines: list[str] = []  # evaluations
-        self._status = ""
-        self._bar: tuple[str, int, int] | None = None
-        self._shown = float("-inf")
-
-    def message(self, text: str) -> None:
-        self._notes.append(text)
-        self._show()
-
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        done = 0
-        self._bar = (title, done, total)
-
-        def advance(amount: int) -> None:
-            nonlocal done
-            done += amount
-            self._bar = (title, done, total)
-            self._show(force=False)
-
-        try:
-            self._show()
-            yield advance
-        finally:
-            self._bar = None
-            self._status = ""
-            self._show()
-
-    def log(self, entry: dict[str, Any]) -> None:
-        """Show losses and weights as they change, and keep a line for each evaluation."""
-        if entry["kind"] == "train":
-            self._status = describe_row(entry)
-            self._show(force=False)
-        else:
-            self._lines.append(describe_row(entry))
-            self._show()
-
-    def _show(self, force: bool = True) -> None:
-        if not force and time.monotonic() - self._shown < EVERY:
-            return
-        self._shown = time.monotonic()
-        from IPython.display import HTML, display
-
-        content = HTML(self._html())
-        if self._handle is None:
-            self._handle = display(content, display_id=True)
-        else:
-            self._handle.update(content)
-
-    def _html(self) -> str:
-        lines = [html.escape(line) for line in (*self._notes, *self._lines[-SHOWN:])]
-        if self._bar is not None:
-            title, done, total = self._bar
-            lines.append(
-                f'<progress value="{done}" max="{max(1, total)}"></progress> '
-                f"{html.escape(title)}: {done:,} of {total:,}"
-            )
-        if self._status:
-            lines.append(html.escape(self._status))
-        return f"<small>{'<br>'.join(lines)}</small>"
-
-
 class ConsoleReporter(Reporter):
     """Shows the progress of a run on the console."""
 
     def __init__(self) -> None:
-        self.console = output(stderr=True)
+        self.console = output(stderr=not in_notebook())  # which shows errors on red
         self._last: dict[str, Any] = {}
         self._status = Text("")
 
@@ -238,13 +165,16 @@ def _metrics_line(title: str, metrics: Mapping[str, float]) -> str:
     return " ".join([title, *(f"{name} {value:.3f}" for name, value in metrics.items())])
 
 
-def print_results(*items: Any) -> None:
+def print_results(*items: str | DataFrame | Table) -> None:
+    """Print lines and tables on standard output."""
+    from auxlearn.results.tables import rich_table
+
     console = output()
     for item in items:
         if isinstance(item, str):
             console.print(item, soft_wrap=True, markup=False)
         else:
-            console.print(item)
+            console.print(item if isinstance(item, Table) else rich_table(item))
 
 
 @contextmanager

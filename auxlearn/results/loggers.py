@@ -114,7 +114,7 @@ class ForwardingReporter(Reporter):
             yield advance
 
     def log(self, entry: dict[str, Any]) -> None:
-        self._each(RunReporter.log.__name__, entry)
+        self._each(lambda tracker: tracker.log(entry))
         self._reporter.log(entry)
 
     def log_scores(self, results: RunResults) -> None:
@@ -124,15 +124,16 @@ class ForwardingReporter(Reporter):
             for name, found in results.evaluations.items()
             for metric, value in found.all.metrics.items()
         }
-        self._each(RunReporter.log.__name__, {"kind": "final", "step": results.steps, **scores})
+        entry = {"kind": "final", "step": results.steps, **scores}
+        self._each(lambda tracker: tracker.log(entry))
 
     def close(self) -> None:
-        self._each(RunReporter.close.__name__)
+        self._each(lambda tracker: tracker.close())
 
-    def _each(self, method: str, *arguments: Any) -> None:
+    def _each(self, call: Callable[[RunReporter], None]) -> None:
         for tracker in list(self._trackers):
             try:
-                getattr(tracker, method)(*arguments)
+                call(tracker)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:  # a SystemExit would end the run as if all were well

@@ -16,18 +16,21 @@ from auxlearn.data.load import HUB_ID, card_names, find_card
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import (
     account_lines,
-    branches_grid,
+    branches_table,
     code_span,
     escape_markdown,
     example_sentences,
-    metrics_grid,
+    metrics_table,
+    to_markdown,
 )
 
-#: Identifiers of the metrics on the Hugging Face hub.
-_HUB_METRICS: dict[str, str] = {
-    **{"accuracy": "accuracy", "macro_f1": "f1", "micro_f1": "f1", "span_f1": "f1"},
-    **{"pearson": "pearsonr", "spearman": "spearmanr", "mae": "mae", "lrap": "lrap"},
-    **{"las": "las", "uas": "uas"},
+#: Identifiers of metrics on the Hugging Face hub, where they are not the names here.
+_HUB_METRICS = {
+    "macro_f1": "f1",
+    "micro_f1": "f1",
+    "span_f1": "f1",
+    "pearson": "pearsonr",
+    "spearman": "spearmanr",
 }
 
 
@@ -59,9 +62,9 @@ def model_card(results: RunResults) -> str:
         config=results.config,
         windowing=config.windowing,
         versions=results.environment.versions,
-        metrics=metrics_grid(results.evaluations).markdown(),
+        metrics=to_markdown(metrics_table(results.evaluations)),
         sentences=example_sentences(results.evaluations),
-        branches=branches_grid(results, seconds=False).markdown(),
+        branches=to_markdown(branches_table(results, seconds=False)),
         account=account_lines(results),
     )
     return f"---\n{front}---\n\n{body}"
@@ -70,11 +73,12 @@ def model_card(results: RunResults) -> str:
 def _front_matter(results: RunResults) -> dict[str, Any]:
     config, kind = results.config, results.kind
     task = kind.pipeline or "token-classification"  # the task that the hub lists parsers under
-    content: dict[str, Any] = {
-        "library_name": "transformers",
-        **({"pipeline_tag": task} if kind.pipeline else {}),
+    content: dict[str, Any] = {"library_name": "transformers"}
+    if kind.pipeline:
+        content["pipeline_tag"] = task
+    content |= {
         "tags": [task, "auxlearn", *dict.fromkeys(_task_names(results))],
-        "metrics": list(dict.fromkeys(_HUB_METRICS[name] for name in METRICS[kind.name])),
+        "metrics": list(dict.fromkeys(_HUB_METRICS.get(name, name) for name in METRICS[kind.name])),
     }
     if base := _hub_id(config["encoder"]):
         content |= {"base_model": base, "base_model_relation": "finetune"}
@@ -85,7 +89,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     for name, found in results.evaluations.items():
         metrics = [
             {
-                "type": _HUB_METRICS[metric],
+                "type": _HUB_METRICS.get(metric, metric),
                 "name": TITLES[metric][0].upper() + TITLES[metric][1:],
                 "value": round(value, 6),
             }

@@ -74,4 +74,4 @@ def test_the_function_returns_what_the_command_prints(run):
     assert frame["encoder"].tolist() == ["this run", "pretrained"] * 2
     assert repr(report).startswith(f"<PerturbationReport of {folder}: 2 epochs, ")
     assert "<table" in report._repr_html_()
-    assert auxlearn.perturbations(auxlearn.load_run(folder), texts=0).texts == ()
+    assert auxlearn.perturbations(auxlearn.load_run(folder), texts=0).texts == []

@@ -273,7 +273,7 @@ def test_pairs_in_latex_have_intervals_and_p_values(make_sweep):
     shown = compare(make_sweep(right_by_method, grid=METHODS, seeds=4).path)
     (pair,) = shown.blocks[0].columns[0].pairs
     text = shown.to_latex(show=["pairs"])
-    for part in (f"{100 * pair.high:+.1f}", "95\\% interval", "p (Holm)", "line minus column"):
+    for part in (f"{100 * pair.high:+.1f}", "95\\% interval", "p (Holm)"):
         assert part in text
 
 

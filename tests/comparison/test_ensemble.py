@@ -67,17 +67,6 @@ def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatc
     np.testing.assert_array_equal(table["probability_yes"], found.probabilities[:, 1])
 
 
-def test_the_models_are_run_on_another_data_set(runs):
-    both = runs / "a", runs / "b"
-    stored = auxlearn.ensemble(*both)
-    anew = auxlearn.ensemble(*both, dataset=runs / "data" / "reviews")
-    np.testing.assert_allclose(anew.probabilities, stored.probabilities, atol=1e-7, rtol=0)
-    assert anew.scores == stored.scores
-    in_memory = [{"text": text, "label": label} for text, label in ROWS[12:]]
-    again = auxlearn.ensemble(*both, dataset=in_memory)
-    np.testing.assert_array_equal(again.probabilities, anew.probabilities)
-
-
 def test_an_ensemble_is_saved_by_any_path_and_is_equal_to_itself_alone(runs, tmp_path):
     one, other = (auxlearn.ensemble(runs / "a", runs / "b") for _ in range(2))
     assert one == one
@@ -106,27 +95,6 @@ def test_the_command_writes_what_predict_writes(runs, tmp_path):
     printed = json.loads(call("ensemble", runs / "a", runs / "b", "--json").stdout)
     assert printed["mean"].keys() == {"accuracy", "macro_f1"}
     assert len(printed["runs"]) == 2
-
-
-def test_another_data_set_is_read_as_evaluate_reads_it(runs, tmp_path):
-    members = [shutil.copytree(runs / name, tmp_path / name) for name in "ab"]
-    rows = [{"text": text, "label": label.upper()} for text, label in ROWS[12:]]
-    rows[0]["label"] = "MAYBE"
-    with pytest.raises(UserError, match=r"'data' has the labels .*no counterpart for MAYBE"):
-        auxlearn.ensemble(*members, dataset=rows)
-    for run in members:
-        helpers.change_settings(run, unknown_labels="count")
-    found = auxlearn.ensemble(*members, dataset=rows)
-    assert found.label_names == ("no", "yes", "MAYBE")
-    assert list(found.runs.values()) == [
-        auxlearn.evaluate(run, rows)["data"].all for run in members
-    ]
-    truth = ["MAYBE", *(label for _, label in ROWS[13:])]
-    said = list(found.predictions()["predicted_label"])
-    assert found.scores.accuracy == accuracy_score(truth, said)
-    expected = f1_score(truth, said, average="macro", zero_division=0)
-    assert found.scores.macro_f1 == pytest.approx(expected)
-    assert (found.probabilities[:, 2] == 0).all()
 
 
 def test_other_texts_of_an_out_of_distribution_set_are_noticed(tmp_path, one_layer):
@@ -188,7 +156,6 @@ def test_labels_of_the_most_likely_class_have_no_mean(runs, monkeypatch):
         (["a", "nowhere"], "there is no run folder"),
         (["a", "b", "--split", "tset"], "no predictions for 'tset': did you mean 'test'"),
         (["a", "b", "--method", "STL"], "is a method of one sweep"),
-        (["a", "b", "--text-column", "body"], "is of another data set"),
         (["a", "b", "--output", "table.xls"], "names no format"),
     ],
 )
@@ -213,5 +180,5 @@ def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path):
 
 def test_many_labels_have_no_stored_probabilities(runs, monkeypatch):
     monkeypatch.setattr("auxlearn.kinds.classification.MANY_LABELS", 1)
-    with pytest.raises(UserError, match="of 2 classes only: name the data with dataset"):
+    with pytest.raises(UserError, match="of 2 classes only: they have no mean"):
         auxlearn.ensemble(runs / "a", runs / "b")

@@ -4,18 +4,14 @@ import pytest
 import yaml
 
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.formats import published_grid
 from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.sweeps.published import published_names, read_published
 from tests.comparison.conftest import METHODS, right_by_method
 
 
 def shown(comparison):
-    grid = published_grid(comparison)
-    return grid.titles, [
-        [f"{cell.text} ± {cell.spread}" if cell.spread else cell.text for cell in line]
-        for line in grid.lines
-    ]
+    table, _ = comparison.published_table()
+    return table.to_dict("records")
 
 
 def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
@@ -38,8 +34,7 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
 
     folder = make_sweep(right_by_method, grid=METHODS, seeds=2).path
     comparison = compare(folder, published=write())
-    heads, rows = shown(comparison)
-    found = [dict(zip(heads, row, strict=True)) for row in rows]
+    found = shown(comparison)
     assert [(row["method"], row["published"]) for row in found] == [
         ("STL", "50.00 ± 0.50"),
         ("RTM", "60.50"),
@@ -58,7 +53,7 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
     folder = make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2).path
     elsewhere = compare(folder, published=write())
     assert "None of the 4 published results is for a data set" in elsewhere.to_markdown()
-    assert shown(elsewhere)[1] == []
+    assert shown(elsewhere) == []
     for row, message in (
         ([1.0], "row 'STL' has 1 results for 2 columns"),
         ([[1.0], 2.0], r"rows.STL.0.*the list is too short: add value 2"),

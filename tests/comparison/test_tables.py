@@ -12,12 +12,12 @@ from scipy import stats
 
 from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.formats import html, pair_rows, render, score_rows, terminal
-from auxlearn.comparison.plots import best_so_far, mean_curve, plot_comparison
+from auxlearn.comparison.plots import mean_curve, plot_comparison
 from auxlearn.comparison.result import RankComparison
 from auxlearn.comparison.statistics import rank_methods
-from auxlearn.comparison.tables import Layout
+from auxlearn.comparison.tables import RUN_COLUMNS, Layout, RunColumn
 from auxlearn.core.errors import ConfigError
+from auxlearn.results.figures import PRINT_FONT, figure_style
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS, edited, right_by_method
@@ -38,10 +38,10 @@ def comparison(make_sweep):
 def test_five_seeds_are_enough_for_a_large_difference(comparison):
     text = comparison.to_markdown(decimals=2, show=["pairs"])
     assert f"| STL | 31.25 ± {statistics.stdev(RIGHT['STL']) / 1.6:.2f} |" in text
-    assert f"| RTM | **57.88** ± {statistics.stdev(RIGHT['RTM']) / 1.6:.2f} |" in text
+    assert f"| RTM | **57.88 ± {statistics.stdev(RIGHT['RTM']) / 1.6:.2f}** |" in text
     assert "paired t-test" in text
     assert "| RTM - STL | +26.6" in text
-    (pair,) = pair_rows(comparison)
+    (pair,) = comparison.pairs_frame().to_dict("records")
     differences = [(b - a) / 160 for a, b in zip(RIGHT["STL"], RIGHT["RTM"], strict=True)]
     assert pair["difference"] == pytest.approx(statistics.mean(differences))
     assert pair["p_seeds"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=1e-9)
@@ -57,7 +57,7 @@ def test_five_seeds_are_enough_for_a_large_difference(comparison):
 
 
 def test_rows_and_frames_hold_the_scores_of_the_runs(comparison):
-    lines = list(csv.DictReader(io.StringIO(to_csv(score_rows(comparison)))))
+    lines = list(csv.DictReader(io.StringIO(to_csv(comparison.to_frame()))))
     (rtm,) = [line for line in lines if line["method"] == "RTM"]
     assert (rtm["dataset"], rtm["set"], rtm["metric"]) == ("pydocs", "test", "accuracy")
     values = [right / 160 for right in RIGHT["RTM"]]
@@ -77,14 +77,14 @@ def test_every_format_marks_the_best_and_ties(make_sweep):
     folder = make_sweep(right_by_method, grid=METHODS, seeds=8)
     found = compare(folder.path)
     text = found.to_markdown(show=["seeds", "epochs", "minutes"])
-    assert "| RTM | 8 | **61.3** ± 1.3 | 50.0 ± 0.0 ≈ |" in text
+    assert "| RTM | 8 | **61.3 ± 1.3** | 50.0 ± 0.0 ≈ |" in text
     assert "7.5 | 4.5 |" in text
     tex = found.to_latex()
-    assert r"\textbf{61.3}{\scriptsize\,$\pm$\,1.3}" in tex
-    assert r"50.0{\scriptsize\,$\pm$\,0.0}$^{\approx}$" in tex
+    assert r"\textbf{61.3 $\pm$ 1.3}" in tex
+    assert r"50.0 $\pm$ 0.0 $\approx$" in tex
     assert tex.count(r"\toprule") == tex.count(r"\bottomrule") == 1
-    assert "<b>61.3</b>" in html(found)
-    assert "pydocs, tiny" in " ".join(map(str, terminal(found, Layout())))
+    assert "<b>61.3 ± 1.3</b>" in found._repr_html_()
+    assert "pydocs, tiny" in " ".join(map(str, found.to_terminal()))
 
 
 def test_zero_has_no_sign():
@@ -102,17 +102,8 @@ def test_a_wide_table_is_scaled_to_the_text_with_the_columns_of_a_set_together(m
     assert all(r"\resizebox{\ifdim\width>\linewidth" in one for one in tex)
     (spec,) = re.findall(r"\\begin{tabular}{@{}l(r+)@{}}", scores)
     assert len(spec) == 10  # with the averages
-    for number, name in enumerate(sets):
+    for name in sets:
         assert scores.count(rf"\multicolumn{{2}}{{c}}{{{name}}}") == 1
-        assert rf"\cmidrule(lr){{{2 * number + 2}-{2 * number + 3}}}" in scores
-
-
-@pytest.mark.parametrize("name", ["[CLS] only", "*best", " [CLS]"])
-def test_no_name_is_taken_for_an_argument_of_latex(make_sweep, name):
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    tex = compare(folder.path, names={"RTM": name}).to_latex()
-    assert f"\n{{}}{name} & " in tex
-    assert "\nSTL & " in tex
 
 
 def test_a_single_method_is_not_marked_as_best(make_sweep):
@@ -139,14 +130,16 @@ def test_names_of_users_are_no_markup_and_no_formulas(make_sweep):
     assert r"=a\_b \& \textless{}i\textgreater{}5\%\textless{}/i\textgreater{} \textbar{}" in tex
     text = found.to_markdown()
     assert "=a_b &amp; &lt;i&gt;5%&lt;/i&gt; &#124; \\$x\\$ \\*c\\*" in text
-    assert "<i>" not in html(found)
+    assert "<i>" not in found._repr_html_()
     grid = {"dataset": ["sst2", "qqp"]} | METHODS
     folder = make_sweep(lambda t: {"dev": 30, "<i>x": 20}, "sets", grid=grid, seeds=1)
     assert "### Across 2 data sets: &lt;i&gt;x accuracy" in compare(folder.path).to_markdown()
-    assert "'=a_b" in to_csv(score_rows(found))
-    for content in (tex, text, html(found), to_csv(score_rows(found))):
+    assert "'=a_b" in to_csv(found.to_frame())
+    for content in (tex, text, found._repr_html_(), to_csv(found.to_frame())):
         assert "\x1b" not in content
     assert escape_latex("~^") == r"\textasciitilde{}\textasciicircum{}"
+    # At the beginning of a row these would be arguments of the end of the row before.
+    assert escape_latex("[a] *") == "{[}a] {*}"
     assert escape_markdown("a_b [c]") == r"a_b \[c\]"
     assert escape_csv("-x") == "'-x"
 
@@ -165,7 +158,7 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.comparison.compare.minimum_detectable_difference", None)
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = call("compare", folder.path, "--format", kind)
-        assert done.output == render(compare(folder.path), kind, Layout())
+        assert done.output == compare(folder.path).to_text(kind)
 
 
 def test_curves_are_means_over_the_runs_that_are_still_going():
@@ -177,38 +170,45 @@ def test_curves_are_means_over_the_runs_that_are_still_going():
     assert spread == pytest.approx([0.2, np.std([0.6, 0.8], ddof=1)])
 
 
-def test_the_best_so_far_is_kept_after_a_run_has_ended():
-    found = best_so_far([np.array([[1.0, 3.0], [0.5, 0.4]]), np.array([[2.0, 4.0], [0.1, 0.9]])], 1)
-    assert [run.tolist() for run in found] == [
-        [[2, 3, 4], [0.5, 0.5, 0.5]],
-        [[2, 3, 4], [0.1, 0.1, 0.9]],
-    ]
+def test_a_column_is_added_in_one_place(make_sweep, monkeypatch):
+    """Beside the scores: in the tables, in the files and among what can be asked for."""
+    steps = RunColumn("optimizer steps", lambda results: results.steps, adds_up=True)
+    monkeypatch.setitem(RUN_COLUMNS, "steps", steps)
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=4)
+    found = compare(folder.path, restarts=3)
+    text = found.to_markdown(show=["steps"])
+    assert "| method | test | away | optimizer steps |" in text
+    assert "| 50.0 |" in text
+    assert "| 150.0 |" in text  # the best of three runs
+    assert list(found.to_frame()["optimizer_steps"])[:2] == [50, 50]
+    assert "optimizer steps" in call("compare", folder.path, "--show", "steps").output
+    assert "optimizer_steps" in call("compare", folder.path, "--format", "csv").output
 
 
 def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch):
     drawn = {}
 
-    def keep(figure, path):
+    def keep(figure, path, dpi):
         drawn.setdefault(path.name.split("-")[0], figure)
         figure.draw_without_rendering()
-        return [path]
+        return path
 
-    monkeypatch.setattr(plots, "save_print", keep)
+    monkeypatch.setattr(plots, "save_figure", keep)
     grid = {"dataset": ["sst2", "qqp"]} | METHODS
     grid["method"] = METHODS["method"] | {"two": {"aux": "random_mlm", "epochs": 7}}
 
     def right(trial):
         return {"dev": 30, "test": 20 + 2 * list(grid["method"]).index(trial.cell["method"])}
 
-    plot_comparison(compare(make_sweep(right, grid=grid, seeds=2).path), tmp_path)
-    assert set(drawn) == {"scores", "ranks", "curves", "time", "weights", "epochs"}
+    plot_comparison(compare(make_sweep(right, grid=grid, seeds=2).path).blocks, tmp_path)
+    assert set(drawn) == {"scores", "ranks", "curves", "weights", "epochs"}
     panels = [axes for axes in drawn["scores"].axes if axes.get_visible()]
     assert [axes.get_title().split("\n")[0] for axes in panels] == ["sst2", "qqp", "average"]
     marks = [box.lines[0].get_xdata()[0] for box in panels[0].containers]
     assert marks == pytest.approx([50.0, 55.0, 60.0])
     said = {text.get_text() for text in drawn["ranks"].axes[0].texts}
     assert {"two  1.00", "RTM  2.00", "STL  3.00"} < said
-    for kind in ("curves", "time", "epochs"):  # a panel for each data set, one legend for all
+    for kind in ("curves", "epochs"):  # a panel for each data set, one legend for all
         found = [axes for axes in drawn[kind].axes if axes.get_visible()]
         assert [axes.get_title().split("\n")[0] for axes in found] == ["sst2", "qqp"]
         assert len(drawn[kind].legends) == 1
@@ -220,8 +220,9 @@ def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch)
 def test_the_labels_of_ranks_do_not_touch(methods):
     draws = np.random.default_rng(0)
     ranks = rank_methods({f"method {n}": draws.random(5).tolist() for n in range(methods)})
-    figure = plots.plot_ranks(RankComparison("test", "accuracy", ranks, {}, None))
-    figure.canvas.draw()
+    with figure_style(PRINT_FONT):
+        figure = plots.plot_ranks(RankComparison("test", "accuracy", ranks, {}, None))
+        figure.canvas.draw()
     labels = [one for one in figure.axes[0].texts if one.get_text().isdigit()]
     assert len(labels) >= 3
     boxes = [one.get_window_extent() for one in labels]
@@ -230,12 +231,11 @@ def test_the_labels_of_ranks_do_not_touch(methods):
 
 def test_no_plot_is_written_over_another(make_sweep, tmp_path, monkeypatch):
     names = []
-    monkeypatch.setattr(plots, "save_print", lambda figure, path: names.append(path.name) or [path])
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path, dpi: names.append(path.name))
     grid = {"dataset": ["cpp", "cs", "b"]} | METHODS
     folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=grid, seeds=2)
     found = compare(folder.path, names={"cpp": "C++", "cs": "C#", "b": "B"})
-    written = plot_comparison(found, tmp_path)
-    assert [path.name for path in written] == names
-    weights = [name for name in names if name.startswith("weights")]
+    plot_comparison(found.blocks, tmp_path)
+    weights = [name for name in names if name.startswith("weights") and name.endswith(".pdf")]
     assert len({name.lower() for name in names}) == len(names)
-    assert [name[-2:] for name in weights] == ["cy", "-2", "cy"]  # accuracy
+    assert [name[-6:-4] for name in weights] == ["cy", "-2", "cy"]  # accuracy

@@ -9,7 +9,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
 from auxlearn.evaluation.metrics import evaluate, map_predictions, predictions_of
 from auxlearn.results.record import Evaluation, Evaluations
-from auxlearn.results.tables import metrics_grid
+from auxlearn.results.tables import metrics_table
 
 NLI = ("entailment", "neutral", "contradiction")
 HANS = ("entailment", "non-entailment")
@@ -93,14 +93,9 @@ def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
 def test_the_table_has_pairs_and_subsets():
     found = paired()
     plain = evaluate(hans(), predictions(hans(), PROBABILITIES), None, [False] * 4, 0)
-    grid = metrics_grid({"test": plain, "hans": found})
-    heads, rows = grid.titles, grid.texts
-    assert "pair accuracy" in heads
-    assert all(len(row) == len(heads) for row in rows)
-    column = heads.index("pair accuracy")
-    by_name = {row[0]: row for row in rows}
-    assert by_name["hans"][column] == f"{found.pair_accuracy:.3f}"
-    assert by_name["test"][column] == "-"
-    assert by_name["hans, heuristic: overlap"][1:3] == ["2", "1.000"]
-    assert by_name["hans, paired examples"][1] == "4"
-    assert "pair accuracy" not in metrics_grid({"test": plain}).titles
+    table = metrics_table({"test": plain, "hans": found}).set_index("set")
+    assert table["pair accuracy"]["hans"] == f"{found.pair_accuracy:.3f}"
+    assert table["pair accuracy"]["test"] == "-"
+    assert list(table.loc["hans, heuristic: overlap"])[:2] == ["2", "1.000"]
+    assert table["examples"]["hans, paired examples"] == "4"
+    assert "pair accuracy" not in metrics_table({"test": plain})

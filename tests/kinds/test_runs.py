@@ -421,10 +421,7 @@ def test_thresholds_of_dev_are_exported_and_used(folders, train, tmp_path):
     assert found.evaluations["dev"].all.metrics["macro_f1"] > 0
     copy = twin(found.folder, tmp_path)
     stored = auxlearn.ensemble(found, copy)
-    anew = auxlearn.ensemble(found, copy, dataset=folders / "multi_label")
     assert stored.thresholds is not None
-    np.testing.assert_array_equal(anew.thresholds, stored.thresholds)
-    assert anew.scores.metrics == pytest.approx(stored.scores.metrics)
 
     # A run that begins from this one has none.
     other = train("multi_label", "other", epochs=1, init_from=str(found.folder))
@@ -584,31 +581,17 @@ def test_a_set_is_read_afterwards_as_out_of_distribution(kind, finished, folders
         auxlearn.evaluate(run, folders / kind, labels={name: "other"})
 
 
-def test_an_ensemble_matches_labels_ignoring_case(finished, tmp_path):
-    run = finished["multi_label"].folder
-    copy = twin(run, tmp_path)
-    found = [
-        auxlearn.ensemble(run, copy, dataset={"text": ["John and Paris"], "label": [labels]})
-        for labels in (["John", "Paris"], ["JOHN", "paris"])
-    ]
-    assert found[0].scores == found[1].scores
-
-
 def test_a_column_of_splits_is_refused_for_files(finished, folders):
     with pytest.raises(UserError, match="split_column is for a data set in memory"):
         auxlearn.evaluate(finished["regression"], folders / "regression", split_column="fold")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_ensemble_of_models_is_that_of_what_they_have_stored(kind, finished, folders, tmp_path):
-    """The run and itself, so that their mean is what it predicts, by its files and by its model."""
+def test_an_ensemble_of_a_run_and_itself_predicts_what_the_run_does(
+    kind, finished, folders, tmp_path
+):
     run = finished[kind].folder
-    copy = twin(run, tmp_path)
-    anew = auxlearn.ensemble(run, copy, dataset=folders / kind)
-    stored = auxlearn.ensemble(run, copy)
-    for one, other in zip(anew.probabilities, stored.probabilities, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
-    assert stored.labels == anew.labels
+    stored = auxlearn.ensemble(run, twin(run, tmp_path))
     for name, value in finished[kind].evaluations["test"].all.metrics.items():
         assert stored.scores.metrics[name] == pytest.approx(value, abs=1e-6)
     table = stored.predictions()

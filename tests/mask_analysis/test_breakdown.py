@@ -1,13 +1,13 @@
 """Groups of tokens: parts of speech by the words that tokens begin in, and counts by hand."""
 
+import numpy as np
 import pytest
-import torch
 
 from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
 from auxlearn.data.pos_tags import token_tags
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
-from auxlearn.mask_analysis.statistics import MaskRates, by_frequency, by_part_of_speech, by_token
+from auxlearn.mask_analysis.statistics import by_frequency, groups, ranked, token_table
 from tests import helpers
 
 BOTH_ENDS = Windowing(text_window="head+tail")
@@ -81,47 +81,37 @@ def test_tokens_of_other_texts_have_no_tags():
 
 
 @pytest.fixture
-def found():
+def table():
     """Two tasks on two texts of which 'the' occurs ten times and every other token once."""
     tokenizer = helpers.wordpiece()
     texts = tokens_of(tokenizer, ["the the the the the parser", "the the the the the tagger"])
-    one = torch.zeros(len(texts.input_ids), dtype=torch.float64)
-    one[texts.maskable] = torch.tensor([0.1] * 5 + [0.4] + [0.2] * 5 + [0.8]).double()
-    other = texts.maskable.double() / 4
-    return tokenizer, [MaskRates("one", texts, one), MaskRates("other", texts, other, 10)]
+    maskable = texts.maskable.numpy()
+    first = np.zeros(len(maskable))
+    first[maskable] = [0.1] * 5 + [0.4] + [0.2] * 5 + [0.8]
+    return token_table(texts, {"one": first, "other": maskable / 4})
 
 
-def test_frequencies_in_powers_of_ten(found):
-    rare, frequent = by_frequency(found[1])
+TASKS = ["one", "other"]
+
+
+def test_frequencies_in_powers_of_ten(table):
+    rare, frequent = by_frequency(table, TASKS)
     assert (rare.name, rare.tokens) == ("1 to 9 times", 2)
     assert (frequent.name, frequent.tokens) == ("10 to 99 times", 10)
     assert rare.rates == pytest.approx({"one": 0.6, "other": 0.25})
     assert frequent.rates == pytest.approx({"one": 0.15, "other": 0.25})
     # Random masking has the mean of each text: 0.15 and 0.3.
-    assert rare.random == frequent.random == pytest.approx({"one": 0.225, "other": 0.25})
+    for group in (rare, frequent):
+        assert group.random == pytest.approx({"one": 0.225, "other": 0.25})
     assert rare.ratio("one") == pytest.approx(0.6 / 0.225)
 
 
-def test_one_group_for_each_token_of_the_vocabulary(found):
-    tokenizer, rates = found
-    groups = by_token(rates, tokenizer)
-    assert [(group.name, group.tokens) for group in groups] == [
-        ("tagger", 1), ("parser", 1), ("the", 10),
-    ]  # fmt: skip
-    assert [group.rates["one"] for group in groups] == pytest.approx([0.8, 0.4, 0.15])
-    assert [group.random["one"] for group in groups] == pytest.approx([0.3, 0.15, 0.225])
-
-
-def test_parts_of_speech_are_ranked_by_the_first_task(found):
-    _, rates = found
-    ids = rates[0].texts.input_ids.tolist()
-    rarest = {token for token in ids if ids.count(token) == 1}
-    maskable = rates[0].texts.maskable.tolist()
-    tags = [
-        ("NN" if token in rarest else "DT") if can else None
-        for token, can in zip(ids, maskable, strict=True)
-    ]
-    nouns, articles = by_part_of_speech(rates, tags)
-    assert (nouns.name, nouns.description) == ("NN", "noun, singular or mass")
-    assert (nouns.tokens, articles.tokens) == (2, 10)
+def test_groups_are_ranked_and_tokens_without_a_key_are_left_out(table):
+    counts = table.groupby("id")["id"].transform("size")
+    tags = np.where(counts == 1, "NN", None)
+    tags[0] = "DT"
+    found = groups(table, TASKS, tags, descriptions={"NN": "noun"})
+    nouns, article = ranked(found, "one")
+    assert (nouns.name, nouns.description, nouns.tokens) == ("NN", "noun", 2)
+    assert (article.name, article.description, article.tokens) == ("DT", "", 1)
     assert nouns.rates["one"] == pytest.approx(0.6)

@@ -8,12 +8,11 @@ import torch
 
 from auxlearn.core.processes import Processes
 from auxlearn.mask_analysis.perturbations import (
-    by_epoch,
-    diversity,
+    example_statistics,
     marked,
-    outcomes,
     predict_replacements,
-    substitutions,
+    token_statistics,
+    token_table,
 )
 from auxlearn.results.perturbation_log import (
     FILE,
@@ -51,14 +50,21 @@ def records(tokenizer):
     ]
 
 
+def of_tokens(records, tokenizer, tagger=None):
+    return token_statistics(records, token_table(records, tokenizer, tagger))
+
+
+def of_examples(records, tokenizer, tagger=None):
+    return example_statistics(records, token_table(records, tokenizer, tagger), bool(tagger))
+
+
 def test_shares_of_same_other_and_unknown_tokens(records, tokenizer):
-    found = diversity(records, tokenizer)
-    assert (found.texts, found.masked) == (4, 5)
-    assert (found.same, found.other, found.unknown) == (2 / 5, 2 / 5, 1 / 5)
-    assert found.changed_texts == 3 / 4
-    assert found.pos_agreement is None
-    second = diversity(by_epoch(records)[2], tokenizer)
-    assert (second.same, second.other, second.unknown) == (0.5, 0.5, 0.0)
+    assert of_tokens(records, tokenizer) == {
+        "texts": 4, "masked": 5, "same": 2 / 5, "other": 2 / 5, "unknown": 1 / 5,
+        "changed_texts": 3 / 4, "pos_agreement": None,
+    }  # fmt: skip
+    second = of_tokens(records[2:], tokenizer)
+    assert (second["same"], second["other"], second["unknown"]) == (0.5, 0.5, 0.0)
 
 
 def test_parts_of_speech_are_compared_where_a_word_changed(records, tokenizer):
@@ -70,36 +76,36 @@ def test_parts_of_speech_are_compared_where_a_word_changed(records, tokenizer):
         return [kinds.get(word, "X") for word in words]
 
     # faster -> better and tagger -> corpus agree, parser -> [UNK] does not.
-    assert diversity(records, tokenizer, tag).pos_agreement == pytest.approx(2 / 3)
+    assert of_tokens(records, tokenizer, tag)["pos_agreement"] == pytest.approx(2 / 3)
     assert asked[0] == ["the", "parser", "is", "faster", "than", "the", "tagger"]
     assert asked[1] == ["the", "parser", "is", "better", "than", "the", "tagger"]
     assert len(asked) == 6, "texts without a change need no tags"
 
 
 def test_masked_tokens_are_shown_in_brackets(records, tokenizer):
-    assert marked(records[0], tokenizer) == (
-        "the [parser] is [faster] than the tagger",
-        "the [parser] is [better] than the tagger",
-    )
-    assert marked(records[1], tokenizer)[1] == "the [[UNK]] is faster than the tagger"
+    first, second = records[:2]
+    assert marked(first, first.predicted, tokenizer) == "the [parser] is [better] than the tagger"
+    assert marked(second, second.predicted, tokenizer) == "the [[UNK]] is faster than the tagger"
 
 
 def test_examples_are_counted_over_all_epochs(records, tokenizer):
     # Example 0 changed in both epochs; example 1 became unknown once and stayed the same once.
-    plain = outcomes(records, tokenizer)
-    assert (plain.examples, plain.same, plain.plausible) == (2, 0.0, None)
-    assert (plain.other, plain.unknown) == (0.5, 0.5)
+    plain = of_examples(records, tokenizer)
+    expected = {"examples": 2, "same": 0.0, "plausible": None, "other": 0.5, "unknown": 0.5}
+    assert plain == expected
     kinds = {"faster": "JJR", "better": "JJR", "tagger": "NN", "corpus": "NNS"}
-    tagged = outcomes(records, tokenizer, lambda words: [kinds.get(w, "X") for w in words])
-    assert (tagged.plausible, tagged.other, tagged.unknown) == (0.5, 0.0, 0.5)
-    never = outcomes(records, tokenizer, lambda words: [str(w) + "#" for w in words])
-    assert (never.plausible, never.other) == (0.0, 0.5)
-    assert outcomes(records[3:], tokenizer).same == 1.0
+    tagged = of_examples(records, tokenizer, lambda words: [kinds.get(w, "X") for w in words])
+    assert tagged == expected | {"plausible": 0.5, "other": 0.0}
+    never = of_examples(records, tokenizer, lambda words: [f"{word}#" for word in words])
+    assert never == expected | {"plausible": 0.0}
+    assert of_examples(records[3:], tokenizer)["same"] == 1.0
 
 
 def test_substitutions_are_those_of_table_two(records, tokenizer):
-    assert substitutions(records[0], tokenizer) == [("parser", "parser"), ("faster", "better")]
-    assert substitutions(records[1], tokenizer) == [("parser", "[UNK]")]
+    table = token_table(records[:2], tokenizer)
+    assert table[["masked", "substituted"]].to_numpy().tolist() == [
+        ["parser", "parser"], ["faster", "better"], ["parser", "[UNK]"],
+    ]  # fmt: skip
 
 
 def test_plain_predictions_are_those_of_the_native_model(tiny_bert):

@@ -1,8 +1,6 @@
 """Console output on a terminal and in a log, and progress in a notebook."""
 
 import io
-import sys
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -11,10 +9,8 @@ from rich.table import Table
 from auxlearn.core.progress import Reporter
 from auxlearn.results.console import (
     ConsoleReporter,
-    NotebookReporter,
     default_reporter,
     describe_row,
-    in_notebook,
     print_results,
 )
 from tests.results import examples
@@ -113,48 +109,6 @@ def test_what_a_terminal_lacks_takes_as_much_room(monkeypatch):
     assert shown.endswith("\n?\n")
 
 
-@pytest.fixture
-def shown(monkeypatch):
-    """A Jupyter kernel; return what its display shows, first to last."""
-    pages = []
-
-    def display(content, display_id):
-        assert display_id is True
-        pages.append(content)
-        return SimpleNamespace(update=pages.append)
-
-    shell = SimpleNamespace(kernel=object())
-    ipython = SimpleNamespace(get_ipython=lambda: shell)
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    module = SimpleNamespace(HTML=str, display=display)
-    monkeypatch.setitem(sys.modules, "IPython.display", module)
-    return pages
-
-
-def test_elsewhere_the_console_shows_progress_unless_it_is_not_wanted():
-    assert not in_notebook()
+def test_progress_is_shown_unless_it_is_not_wanted():
     assert isinstance(default_reporter(), ConsoleReporter)
     assert type(default_reporter(verbose=False)) is Reporter
-
-
-def test_a_notebook_shows_bar_messages_and_evaluations(shown):
-    assert type(default_reporter(verbose=False)) is Reporter
-    reporter = default_reporter()
-    assert isinstance(reporter, NotebookReporter)
-    reporter.message("reading <b>")
-    with reporter.progress("training", 10) as advance:
-        assert '<progress value="0" max="10"></progress> training: 0 of 10' in shown[-1]
-        reporter._shown = float("-inf")
-        advance(4)
-        assert "training: 4 of 10" in shown[-1]
-        reporter.log({"kind": "eval", "step": 4, "dev/accuracy": 0.5})
-        assert "step 4  dev accuracy 0.500" in shown[-1]
-        number = len(shown)
-        reporter.log({"kind": "train", "step": 5, "loss/primary": 1.0})  # too soon after the last
-        assert len(shown) == number
-    for step in range(100, 140):
-        reporter.log({"kind": "eval", "step": step, "dev/accuracy": 0.5})
-    assert "step 139" in shown[-1]
-    assert "step 100 " not in shown[-1]  # evaluations make room, messages stay
-    assert "<progress" not in shown[-1]
-    assert "reading &lt;b&gt;" in shown[-1]

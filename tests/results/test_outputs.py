@@ -36,7 +36,6 @@ REFUSED = {
     "evaluate: the data set": "evaluate run --dataset data {data}/test.tsv",
     "evaluate: a new file of the data set": "evaluate run --dataset data {data}/x.csv",
     "evaluate: a folder": "evaluate run --dataset data {run}",
-    "ensemble: the data set": "ensemble run other --dataset data {data}/test.tsv",
     "ensemble: that of the runs": "ensemble run other {data}/test.tsv",
     "predict: the run's predictions": "predict run a {run}/predictions/test.jsonl",
     "predict: a new file there": "predict run a {run}/predictions/new.jsonl",

@@ -12,16 +12,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from auxlearn.core.errors import UserError
-from auxlearn.results.plots import (
-    COLOURS,
-    _draw,
-    _RunPlots,
-    _smoothed,
-    colour,
-    marker,
-    plot_run,
-    save_figure,
-)
+from auxlearn.results.figures import COLOURS, colour, marker, save_figure
+from auxlearn.results.plots import RunPlots, draw, draw_smoothed, plot_run
 from auxlearn.results.record import RunResults, factor_table
 from tests.results import examples
 
@@ -33,12 +25,12 @@ def pixels_of(path: Path, colour: str) -> int:
 
 def plotted(entries, results, path: Path) -> Path:
     """Write the plot of a run that the path is called after, and no other one."""
-    return save_figure(_draw(_RunPlots(entries, results).figures()[path.stem], "a run"), path)
+    return save_figure(draw(RunPlots(entries, results).figures()[path.stem], "a run"), path)
 
 
 def names(entries, results) -> set[str]:
     """Names of the plots of a run, but for the overview."""
-    return set(_RunPlots(entries, results).figures())
+    return set(RunPlots(entries, results).figures())
 
 
 AUX = ("l3mask", "random_mlm")
@@ -139,7 +131,7 @@ def test_a_noisy_series_is_averaged():
 
     values = [(-1.0) ** step for step in range(60)]
     axes = Figure().subplots()
-    _smoothed(axes, (list(range(60)), values), COLOURS[0], "noise")
+    draw_smoothed(axes, (list(range(60)), values), "noise", {"color": COLOURS[0]})
     points, line = axes.get_lines()
     assert list(points.get_ydata()) == values
     assert line.get_ydata()[30] == pytest.approx(sum(values[25:36]) / 11)

@@ -8,17 +8,25 @@ from rich.console import Console
 
 from auxlearn.results.account import account_of_branches
 from auxlearn.results.record import Branch
-from auxlearn.results.tables import Grid, branches_grid, example_sentences, metrics_grid
+from auxlearn.results.tables import (
+    branches_table,
+    example_sentences,
+    metrics_table,
+    rich_table,
+    text_table,
+    titles,
+    to_markdown,
+)
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
 from tests.results import examples
 
 
 def test_metrics_are_shown_with_those_of_the_majority_class():
-    grid = metrics_grid(examples.results().evaluations)
-    titles = "set, examples, accuracy, macro-F1, majority accuracy, majority macro-F1"
-    assert grid.titles == titles.split(", ")
-    assert grid.texts == [
+    table = metrics_table(examples.results().evaluations)
+    heads = "set, examples, accuracy, macro-F1, majority accuracy, majority macro-F1"
+    assert titles(table) == heads.split(", ")
+    assert table.to_numpy().tolist() == [
         ["dev", "20", "0.750", "0.740", "0.500", "0.333"],
         ["test", "40", "0.700", "0.690", "0.500", "0.333"],
         ["letters", "30", "0.600", "0.590", "0.500", "0.333"],
@@ -27,27 +35,28 @@ def test_metrics_are_shown_with_those_of_the_majority_class():
 
 def test_unseen_examples_have_columns_where_any_example_is_seen():
     evaluations = examples.results(seen=4).evaluations
-    grid = metrics_grid(evaluations)
-    assert grid.titles[4:7] == ["unseen examples", "unseen accuracy", "unseen macro-F1"]
-    assert grid.texts[0][4:7] == ["20", "0.750", "0.740"]
-    assert grid.texts[1][4:7] == ["36", "0.600", "0.590"]
+    table = metrics_table(evaluations)
+    assert titles(table)[4:7] == ["unseen examples", "unseen accuracy", "unseen macro-F1"]
+    assert list(table.iloc[0, 4:7]) == ["20", "0.750", "0.740"]
+    assert list(table.iloc[1, 4:7]) == ["36", "0.600", "0.590"]
     assert example_sentences(evaluations) == [
         "test: the text of 4 of 40 examples is also in train; the unseen columns leave these out"
     ]
     none = replace(examples.evaluation(40, 0.7, seen=40), unseen=None)
-    assert metrics_grid({"test": none}).texts[0][4:7] == ["0", "-", "-"]
+    assert list(metrics_table({"test": none}).iloc[0, 4:7]) == ["0", "-", "-"]
 
 
 def test_the_widest_table_fits_a_terminal():
     window = Console(file=io.StringIO(), width=80)
     evaluations = examples.results(seen=4).evaluations
-    window.print(metrics_grid(evaluations))
+    table = metrics_table(evaluations)
+    window.print(rich_table(table))
     lines = window.file.getvalue().splitlines()
-    assert [line.split() for line in lines[3:]] == metrics_grid(evaluations).texts
+    assert [line.split() for line in lines[3:]] == table.to_numpy().tolist()
 
 
 def test_markdown_has_a_ruler_and_escapes_bars():
-    text = Grid.of(["set", "rows"], [["a|b", "1"]]).markdown()
+    text = to_markdown(text_table(["set", "rows"], [["a|b", "1"]]))
     assert text.splitlines() == ["| set | rows |", "| --- | ---: |", "| a&#124;b | 1 |"]
 
 
@@ -92,12 +101,12 @@ def test_gains_are_in_points_of_the_metric_before_the_loss():
     said = "+4.0 points of accuracy (0.740 against 0.700; gain in loss +0.0900 ± 0.0100 nats per"
     assert said in text
     found = replace(examples.results("a", "b"), branches=[SINGLE, better])
-    assert branches_grid(found, seconds=False).texts == [
+    assert branches_table(found, seconds=False).to_numpy().tolist() == [
         ["single task", "0.700", "-", "-", ""],
         ["a 0.3", "0.740", "+4.0 points", "+0.0900 ± 0.0100", "yes"],
     ]
     found.config["metric"] = "mae"
-    assert branches_grid(found).texts[1][2] == "+0.04"
+    assert branches_table(found).iloc[1, 2] == "+0.04"
 
 
 def test_nothing_is_claimed_of_a_task_when_no_run_has_learned_anything():

@@ -15,7 +15,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, UserError
 from auxlearn.core.progress import Reporter
 from auxlearn.results.record import RunResults
-from auxlearn.results.tables import branches_grid
+from auxlearn.results.tables import branches_table
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.train import train_resolved
 from auxlearn.training.whole_runs import branches
@@ -168,9 +168,9 @@ def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
     page = auxlearn.report(tmp_path / "run").read_text()
     assert "Runs compared on dev" in page
     assert "applied with share 0.5" in page
-    grid = branches_grid(results)
-    heads, lines = grid.titles, grid.texts
-    assert heads[:4] == ["run", "dev accuracy", "gain", "gain of loss (nats)"]
+    table = branches_table(results)
+    lines = table.to_numpy().tolist()
+    assert list(table)[:4] == ["run", "dev accuracy", "gain", "gain of loss (nats)"]
     assert [line[4] for line in lines] == ["", "", "yes"]
     assert lines[0][3] == "+0.1000 ± 0.0100"
     assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card

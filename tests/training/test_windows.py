@@ -254,14 +254,6 @@ def whole(start):
     return start("whole", aux="random_mlm", gradient_accumulation_steps=2)
 
 
-def test_an_ensemble_reads_windows(trained, whole, start):
-    results, _ = trained
-    stored = auxlearn.ensemble(results, whole)
-    again = auxlearn.ensemble(results, whole, dataset=start.folder / "data")
-    assert stored.scores == again.scores
-    np.testing.assert_allclose(stored.probabilities, again.probabilities, atol=1e-6)
-
-
 def test_a_batch_without_dropout_has_the_gradient_of_its_micro_batches(encoder_folder, table):
     encoder = load_encoder(str(encoder_folder("bert")), ["a", "b"]).eval()
     _, texts = table
