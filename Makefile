@@ -51,9 +51,10 @@ bench: .venv/.installed
 	set -e; for name in scoring training objectives weighting startup report; do \
 		$(BIN)/python -m benchmarks.$$name; done
 
-# One GPU, at most 25 minutes; the same command measures what is missing.
 bench-gpu: .venv/.installed
-	$(BIN)/python -m benchmarks.gpu
+	set -e; for name in scoring training objectives weighting; do \
+		$(BIN)/python -m benchmarks.$$name --device cuda --output benchmarks/results/$$name-cuda.json; done
+	$(BIN)/python -m benchmarks.report
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -66,9 +65,6 @@ def arguments(
         default="wall",
         help="wall time, or CPU time of this process (on a busy machine; needs --threads 1)",
     )
-    parser.add_argument(
-        "--seconds", type=float, help="start no further round of a contest after this time"
-    )
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/NAME.json")
     add_device(parser)
     options = parser.parse_args()
@@ -89,9 +85,7 @@ def check_device(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     if options.device == "cuda":
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
         if not torch.cuda.is_available():
-            parser.error(
-                "--device cuda: this machine offers no CUDA: `make bench` measures its CPU"
-            )
+            parser.error("--device cuda: this machine offers no CUDA: leave the option out")
         if getattr(options, "clock", "wall") == "cpu":
             parser.error("--clock cpu does not see what a GPU does: use --clock wall")
 
@@ -232,7 +226,6 @@ def contest(
     watch: Stopwatch,
     warm_up: bool = True,
     calls: int = 1,
-    seconds: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Time contestants in turn, so that other load of the machine affects all of them alike.
 
@@ -245,44 +238,27 @@ def contest(
         watch: Reads the time.
         warm_up: Run a round that does not count first.
         calls: How often each is called in a round; they take turns with every call.
-        seconds: Begin no further round after so many seconds of counted rounds; the first one
-            always counts.
 
     Returns:
         Seconds of each round and their median, by name; on CUDA, after a warm-up, the most bytes
-        that were allocated beyond those before the call. Who ran out of memory is left out.
+        that were allocated beyond those before the call.
     """
-    taking_part = dict(contestants)
     results: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in contestants}
-
-    def call(name: str, counts: bool) -> float:
-        run = taking_part[name]
-        if counts or watch.device != "cuda":
-            return watch.seconds(run)
-        peak = peak_bytes(run, watch.device)
-        results[name]["peak bytes"] = max(peak, results[name].get("peak bytes", 0))
-        return 0.0
-
-    counted = 0.0
-    for counts in [*([False] if warm_up else []), *([True] * rounds)]:
-        if counts and counted and seconds is not None and counted >= seconds:
-            break
-        spent = dict.fromkeys(taking_part, 0.0)
+    for number in range(rounds + warm_up):
+        counts = number >= warm_up
+        spent = dict.fromkeys(contestants, 0.0)
         for _ in range(calls):
-            for name in list(taking_part):
-                try:
-                    spent[name] += call(name, counts)
-                except torch.OutOfMemoryError:
-                    print(f"{name}: out of memory, left out", flush=True)
-                    del taking_part[name], results[name]
-                    gc.collect()
-                    torch.cuda.empty_cache()
+            for name, run in contestants.items():
+                if counts or watch.device != "cuda":
+                    spent[name] += watch.seconds(run)
+                else:
+                    peak = peak_bytes(run, watch.device)
+                    results[name]["peak bytes"] = max(peak, results[name].get("peak bytes", 0))
         if counts:
-            counted += sum(spent.values())
-            for name in taking_part:
-                results[name]["seconds"].append(spent[name])
-    for found in results.values():
-        found["median"] = statistics.median(found["seconds"])
+            for name, seconds in spent.items():
+                results[name]["seconds"].append(seconds)
+    for result in results.values():
+        result["median"] = statistics.median(result["seconds"])
     return results
 
 
@@ -367,21 +343,5 @@ def save(name: str, options: argparse.Namespace, results: Mapping[str, Any]) -> 
     settings = {k: str(v) for k, v in vars(options).items() if k != "output"}
     # Where they lie on this machine is of no use elsewhere.
     settings |= {k: Path(settings[k]).name for k in ("encoder", "dataset") if k in settings}
-    content = {
-        "command": command(sys.argv),
-        "settings": settings,
-        "machine": machine(options),
-        **results,
-    }
-    write_json(path, content)
+    write_json(path, {"settings": settings, "machine": machine(options), **results})
     print(f"written to {path}")
-
-
-def command(argv: list[str]) -> list[str]:
-    """Return the name of the benchmark and its options without results file and time limit."""
-    name, *given = argv
-    for option in ("--output", "--seconds"):
-        if option in given:
-            at = given.index(option)
-            del given[at : at + 2]
-    return [Path(name).stem, *given]

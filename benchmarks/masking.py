@@ -3,7 +3,7 @@
 Settings, draws and records are those of :mod:`benchmarks.horizon`: with its ``--output``, the
 single task and ``random_mlm`` are not trained again. Each strategy is trained with the share 0.3
 and, with ``--learned``, as ``meta`` would, with 0.1 or 0.5. What has a result is not trained again,
-so that the benchmark runs in slices (``--minutes``). ``--costs`` measures processor time instead.
+so that the benchmark runs in slices (``--minutes``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -31,12 +30,8 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_text
 from auxlearn.core.progress import Reporter
-from auxlearn.core.settings import PluginChoice
-from auxlearn.data.batches import collate
 from auxlearn.data.load import load_dataset
 from auxlearn.mask_analysis.masks import MaskReport, inspect_masks
-from auxlearn.tasks.base import MaskedLanguageModelling
-from auxlearn.training.setup import Materials, prepare_task
 from benchmarks.horizon.__main__ import (
     base_settings,
     folder_name,
@@ -57,8 +52,7 @@ from benchmarks.horizon.bed import (
 from benchmarks.horizon.record import record
 from benchmarks.horizon.report import DEFAULT_EVIDENCE
 from benchmarks.horizon.scores import DEFAULT_ORDER, Draw, Summary, summarise, taken, tried
-from benchmarks.report import put
-from benchmarks.tables import read_lines, table
+from benchmarks.tables import read_lines, table, write_section
 
 #: Settings with one task of masked language modelling on texts of their own data set.
 BEDS = tuple(
@@ -110,10 +104,6 @@ def main() -> int:
     options = read_options()
     torch.set_num_threads(options.threads)
     try:
-        if options.costs:
-            text = options.costs.read_text(encoding="utf-8")
-            write_text(options.costs, put(text, "masking costs", [prices(options)]))
-            return 0
         rows = read_all(options)
         if not options.no_run:
             train_missing(options, rows)
@@ -123,8 +113,7 @@ def main() -> int:
         return 2
     texts = page(rows, options)
     if options.page:
-        old = options.page.read_text(encoding="utf-8")
-        write_text(options.page, put(old, f"masking {label(options)}", texts))
+        write_section(options.page, f"masking {label(options)}", texts)
     print("\n\n".join(texts))
     return 0
 
@@ -135,7 +124,6 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--learned", action="store_true", help="the shares of meta as well")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="critical-difference diagram")
-    parser.add_argument("--costs", type=Path, metavar="PAGE", help="measure costs, write that page")
     return parser.parse_args()
 
 
@@ -318,38 +306,6 @@ def page(rows: Rows, options: argparse.Namespace) -> list[str]:
         return [f"No draw has all of: {', '.join(strategies) or 'no strategy'}."]
     texts.insert(0, f"**Encoder `{label(options)}`.**")
     return [*texts, *places(rows, strategies), *finds(rows, strategies)]
-
-
-def prices(options: argparse.Namespace) -> str:
-    """Return the processor time of preparing a strategy, nothing cached, and of masking a batch."""
-    config = RunConfig(encoder=options.encoder, max_length=options.max_length, device="cpu")
-    dataset = load_dataset("pydocs")
-    rows = []
-    for strategy in options.strategies:
-        case = Case(options, BEDS[0], 0, strategy)
-        if case.task is None:
-            continue
-        with TemporaryDirectory() as folder:
-            own = config.model_copy(update={"cache_dir": folder})
-            parts = Materials.read(own, Reporter(), dataset=dataset)
-            texts = parts.tokenize(parts.data.train)
-            choice = PluginChoice(name=case.task[0], options=dict(case.task[1]))
-            began = time.process_time()
-            task = prepare_task(choice, parts.context(strategy, parts.data.train, texts))
-            seconds = time.process_time() - began
-        assert isinstance(task, MaskedLanguageModelling)
-        batches = [collate(task.texts, some) for some in torch.arange(len(task.texts)).split(32)]
-        generator, began = torch.Generator(), time.process_time()
-        for batch in batches:
-            task._corrupt(parts.encoder, batch, task.choose_tokens(batch, generator), generator)
-        masking = time.process_time() - began
-        rows.append([strategy, f"{seconds:.1f}", f"{1000 * masking / len(batches):.1f}"])
-    began = time.process_time()
-    for batch in batches:
-        task.loss(parts.encoder, batch, generator).backward()
-    whole = (time.process_time() - began) / len(batches)
-    rows.append(["loss and gradient of the last", "", f"{1000 * whole:.1f}"])
-    return table(["strategy", "preparing, s", "a batch of 32, ms"], rows)
 
 
 def chosen_share(runs: Draw) -> str:

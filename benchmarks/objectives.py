@@ -50,7 +50,6 @@ def main() -> None:
             Stopwatch.of(options),
             warm_up=options.device == "cuda",  # counting was one
             calls=steps,
-            seconds=options.seconds,
         )
         found[size] = {
             "steps": steps,

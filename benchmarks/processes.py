@@ -130,7 +130,6 @@ def in_turn(
     """Time contestants in turn; every process calls them in the same order, and begins together."""
     watch = Stopwatch.of(options)
     found: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in contestants}
-    counted = 0.0
     for number in range(options.rounds + 1):  # the first warms up
         spent = dict.fromkeys(contestants, 0.0)
         for _ in range(options.steps):
@@ -138,11 +137,8 @@ def in_turn(
                 together.any(False)
                 spent[name] += watch.seconds(run)
         if number:
-            counted += sum(spent.values())
             for name, seconds in spent.items():
                 found[name]["seconds"].append(seconds)
-        if number and together.any(options.seconds is not None and counted >= options.seconds):
-            break
     for one in found.values():
         one["median"] = statistics.median(one["seconds"])
     if not together.leads:

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from auxlearn.core.files import write_text
 from auxlearn.results.figures import save_figure
-from benchmarks import report_gpu
 from benchmarks.common import RESULTS
-from benchmarks.tables import machine, table
+from benchmarks.tables import machine, table, write_section
 
 PAGE = Path(__file__).parent / "RESULTS.md"
 #: The guide on what choices cost, and its plot.
@@ -33,42 +30,18 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE, help="Markdown file with the markers")
     parser.add_argument("--costs-page", type=Path, default=COSTS_PAGE, help="the same, of costs")
     options = parser.parse_args()
-    page = options.page.read_text(encoding="utf-8")
     for name, (write, said) in SECTIONS.items():
         texts = []
         for path in sorted(options.results.glob(f"{name}*.json")):
             found = json.loads(path.read_text(encoding="utf-8"))
             texts += [machine(found, said), *write(found)]
         if texts:
-            page = put(page, name, texts)
-    texts = list(report_gpu.write(options.results / report_gpu.FOLDER))
-    if texts:
-        page = put(page, "gpu", texts)
-    write_text(options.page, page)
+            write_section(options.page, name, texts)
     counted = options.results / "costs.json"
     if counted.exists():
         found = json.loads(counted.read_text(encoding="utf-8"))
-        page = options.costs_page.read_text(encoding="utf-8")
-        write_text(options.costs_page, put(page, "costs", list(costs(found))))
+        write_section(options.costs_page, "costs", list(costs(found)))
         plot_costs(found, options.costs_page.parent / COSTS_PLOT)
-
-
-def put(page: str, name: str, texts: Sequence[str]) -> str:
-    """Return the page with other text between the markers of a section.
-
-    Raises:
-        SystemExit: The page has no such markers.
-    """
-    text = "\n\n".join(texts)
-    page, count = re.subn(
-        rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
-        lambda match: f"{match[1]}{text}\n{match[2]}",
-        page,
-        flags=re.DOTALL,
-    )
-    if count != 1:
-        raise SystemExit(f"the page needs the markers <!-- {name} --> and <!-- /{name} --> once")
-    return page
 
 
 def scoring(found: dict[str, Any]) -> Iterable[str]:
@@ -81,15 +54,15 @@ def scoring(found: dict[str, Any]) -> Iterable[str]:
     head = ("", "tokens", "seconds", "speed-up", "Spearman", "mean difference of P", "largest")
     yield table(head, rows)
     rates = found["matrix products per second"]
-    shares = found["share of the limit"]
+    exact, half = found["share of the limit"].values()
     length = found["settings"].get("length", "None")
     joined = "" if length == "None" else f" in texts of {length}"
     yield (
         f"{found['tokens']} tokens{joined}, {found['operations'] / 1e12:.2f} T operations that "
         "exact scoring cannot do without. Matrix products run at "
         f"{rates['torch.float32'] / 1e9:.0f} GFLOP/s in fp32 and "
-        f"{rates['torch.bfloat16'] / 1e9:.0f} in bf16; exact scoring reaches "
-        f"{shares['packed weights (default)']:.0%} and {shares['bf16']:.0%} of that."
+        f"{rates['torch.bfloat16'] / 1e9:.0f} in bf16; exact scoring reaches {exact:.0%} and "
+        f"{half:.0%} of that."
     )
     yield table(
         ("tokens of a batch", *found["budgets"]),
@@ -146,7 +119,16 @@ def objectives(found: dict[str, Any]) -> Iterable[str]:
 
 def processes(found: dict[str, Any]) -> Iterable[str]:
     """How many times faster several processes make the same steps."""
-    yield from report_gpu.processes([found])
+    rows = []
+    for count, contest in found["contests"].items():
+        for rule, results in contest["rules"].items():
+            rate = found["steps"] / results["contestants"]["all processes"]["median"]
+            times = results["times faster"]
+            efficiency = f"{times['over one process'] / int(count):.0%}"
+            faster = [f"{x:.2f}" for x in times.values()]
+            rows.append([count, rule, f"{rate:.2f}", *faster, efficiency])
+    titles = [f"times faster than {name.removeprefix('over ')}" for name in times]
+    yield table(["processes", "weighting", "steps per second", *titles, "efficiency"], rows)
 
 
 def weighting(found: dict[str, Any]) -> Iterable[str]:

@@ -88,7 +88,6 @@ def main() -> None:
         options.rounds,
         watch,
         warm_up=device == "cuda",
-        seconds=options.seconds,
     )
     ends = texts.maskable.cumsum(0)[texts.offsets[1:] - 1]
     for name, result in results.items():
@@ -259,30 +258,14 @@ def closeness(exact: torch.Tensor, found: torch.Tensor, where: torch.Tensor) -> 
 def product_rates(encoder: SharedEncoder, watch: Stopwatch, rounds: int) -> dict[str, float]:
     """Return operations per second of matrix products, by what they are computed in.
 
-    On a CPU it is the feed-forward's product of MiniLM, its weights packed if they can be. On a GPU
-    it is the better of the encoder's own feed-forward on a full batch and of two large square
-    matrices; "tf32" is float32 with the tensor cores' rounding, which scoring does not use.
+    On a CPU it is the feed-forward's product of MiniLM, its weights packed if they can be; on a GPU
+    the encoder's own feed-forward on a full batch.
     """
-    if watch.device == "cpu":
-        return {
-            str(dtype): product_rate(dtype, (1024, 384, 1536), watch, rounds)
-            for dtype in (FP32, BF16)
-        }
-    config = encoder.config
-    full = pseudo_likelihood.TOKEN_BUDGET[pseudo_likelihood.budget_key(watch.device)]
-    shapes = [(full, config.hidden_size, config.intermediate_size), (8192, 8192, 8192)]
-
-    def best(dtype: torch.dtype) -> float:
-        return max(product_rate(dtype, shape, watch, rounds, repeats=20) for shape in shapes)
-
-    rates = {str(dtype): best(dtype) for dtype in (FP32, BF16)}
-    usual = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        rates["tf32"] = best(FP32)
-    finally:
-        torch.set_float32_matmul_precision(usual)
-    return rates
+    shape = (1024, 384, 1536)
+    if watch.device == "cuda":
+        full = pseudo_likelihood.TOKEN_BUDGET[pseudo_likelihood.budget_key(watch.device)]
+        shape = (full, encoder.config.hidden_size, encoder.config.intermediate_size)
+    return {str(dtype): product_rate(dtype, shape, watch, rounds) for dtype in (FP32, BF16)}
 
 
 def product_rate(
@@ -325,7 +308,6 @@ def budgets(
         {str(budget): lambda b=budget: run(b) for budget in BUDGETS[options.device]},
         options.rounds,
         Stopwatch.of(options),
-        seconds=options.seconds,
     )
     return {name: int(few.maskable.sum()) / times["median"] for name, times in found.items()}
 

@@ -22,7 +22,8 @@ from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.scores import Predictions, metric_title, scores_and_covariance
 from auxlearn.comparison.statistics import ALPHA, Column, Noise, Pair, compare_methods, make_pair
 from auxlearn.kinds.choose import CLASSIFICATION
-from benchmarks.tables import table
+from benchmarks.common import RESULTS
+from benchmarks.tables import table, write_section
 
 #: Standard deviation of a prediction's chance to be right: between seeds, and between examples
 #: under one method. That a prediction is right or not adds noise to all of them.
@@ -32,7 +33,6 @@ SHARES = (0.0, 0.1, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
 #: What ``auxlearn compare`` does.
 CHOSEN = "both t-tests"
 SEEDS = (3, 5, 10)
-RESULTS = Path(__file__).parent / "results"
 
 
 class Tables:
@@ -222,8 +222,8 @@ def plot(content: dict, path: Path) -> None:
         save_figure(figure, path.with_name(f"{path.name}.png"), PRINT_DPI)
 
 
-def page(content: dict) -> str:
-    """Return the results as a page of the documentation, which shows the plot of :func:`plot`."""
+def tables(content: dict) -> dict[str, str]:
+    """Return the tables of the page by the name of their section."""
 
     def share(value: float) -> str:
         return f"{100 * value:.1f}"
@@ -261,35 +261,7 @@ def page(content: dict) -> str:
             for row in content["power"]
         ],
     )
-    worst = max(row[CHOSEN] for row in content["false_positives"])
-    return "\n\n".join(
-        [
-            "# When comparisons are wrong, and what they find",
-            "`python -m benchmarks.significance` draws comparisons whose truth is known. Why two "
-            "tests are made is in [Sweeps](../guides/sweeps.md). All numbers but differences are "
-            "shares in per cent; the level is 5.",
-            "## Equal methods that are told apart",
-            "Two equal methods, 60,000 times a line (standard error 0.1). Part of the variance of "
-            "the mean difference is from the examples, which all seeds share; the rest is from the "
-            f"seeds. The tests that `auxlearn compare` makes reject at most {share(worst)}% of the "
-            "time; each alone is wrong where most of the noise is the other's.",
-            equal,
-            f"Three equal methods, {2 * content['tables']:,} tables of predictions of 300 examples "
-            "each, compared as a whole: the share with any significant difference. Chances of "
-            "examples and seeds vary as named; that a prediction is right or not adds noise.",
-            whole,
-            "## Differences that are found",
-            "A true difference as large as the detectable difference that the comparison gives is "
-            "meant to be found 80% of the time. Tables of 300 examples, both kinds of noise, "
-            f"{content['tables']:,} a line (standard error 1.0).",
-            power,
-            "Two methods, by true difference, 40% of the variance from examples. With three and "
-            "five seeds the permutation test never rejects, and with three the paired t-test costs "
-            "power, which is what keeps equal methods from being told apart.",
-            "![Share of comparisons that tell the methods apart, by true difference in standard "
-            "errors](../img/significance.png)",
-        ]
-    )
+    return {"equal": equal, "whole": whole, "power": power}
 
 
 def main() -> None:
@@ -297,7 +269,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=1500, help="for each row of the power")
     parser.add_argument("--output", type=Path, default=RESULTS / "significance.json")
     parser.add_argument("--plot", type=Path, help="draw the power curves; a path without a suffix")
-    parser.add_argument("--page", type=Path, help="write a page of the documentation")
+    parser.add_argument("--page", type=Path, help="page whose tables are replaced")
     parser.add_argument("--no-run", action="store_true", help="plot and page of finished results")
     options = parser.parse_args()
     if not options.no_run:
@@ -307,7 +279,8 @@ def main() -> None:
     if options.plot:
         plot(content, options.plot)
     if options.page:
-        options.page.write_text(page(content) + "\n", encoding="utf-8")
+        for name, text in tables(content).items():
+            write_section(options.page, name, [text])
 
 
 def run(count: int) -> dict:

@@ -2,10 +2,9 @@
 
 Trains what has no record yet (``--minutes`` bounds it), and writes the tables of
 ``docs/results/space.md``; single task, its restarts and ``random_mlm`` are those of
-``benchmarks/results/horizon.jsonl``. ``--cost`` measures the time of a step instead::
+``benchmarks/results/horizon.jsonl``::
 
     python -m benchmarks.space --output runs/space --page docs/results/space.md
-    python -m benchmarks.space --output runs/space --cost
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -27,13 +24,11 @@ from auxlearn import RunConfig, train
 from auxlearn.comparison.statistics import holm
 from auxlearn.core.files import write_text
 from auxlearn.tasks.space import Space, SpaceOptions
-from auxlearn.training.loop import TrainingLoop
 from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import FOR_RULES, SETTINGS, write_draw
 from benchmarks.horizon.scores import Summary, by_draw
 from benchmarks.masking import against, chosen_share, said
-from benchmarks.report import put
-from benchmarks.tables import read_lines, table
+from benchmarks.tables import read_lines, table, write_section
 
 SETTING = SETTINGS[0]
 FIXED = {"fixed": {"alpha": 0.3, "mix": "steps"}}
@@ -51,8 +46,6 @@ VARIANTS: dict[str, tuple[str, Mapping[str, Any], Any]] = {
     "`space`, n = 3, share 0.5": ("space", {"per_step": 3}, HALF),
     "`space`, n = 3, share 0.3 of the gradient": ("space", {"per_step": 3}, MIXED),
 }
-#: How a step is made, and epochs of a run whose steps are timed.
-RUN_STEP, COST_EPOCHS = TrainingLoop.run_step, 1
 #: What tables call the records of the horizon.
 KNOWN = {
     "steps 0.1": "`random_mlm`, share 0.1",
@@ -74,16 +67,12 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="TEXT", help="variants whose name has it")
     parser.add_argument("--no-run", action="store_true", help="report on what has finished")
     parser.add_argument("--page", type=Path, help="page whose section of tables is replaced")
-    parser.add_argument("--cost", action="store_true", help="measure the time of a step")
     parser.add_argument("--minutes", type=float, help="begin no further run after this time")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.cost:
-        print(costs(options.output))
-        return
     end = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     records = read_lines(options.results)
-    done = {(one["draw"], one["variant"]) for one in records}
+    done = {(record["draw"], record["variant"]) for record in records}
     for draw in options.draws:
         folder = options.output / "data" / str(draw)
         for name in (one for one in VARIANTS if options.only in one):
@@ -97,8 +86,7 @@ def main() -> None:
     tables = [gains(records + horizon(), options.draws), shares(records), factors(records)]
     print("\n\n".join(tables))
     if options.page:
-        text = options.page.read_text(encoding="utf-8")
-        write_text(options.page, put(text, "space", tables))
+        write_section(options.page, "space", tables)
 
 
 def settings_of(
@@ -166,10 +154,10 @@ def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
     out: `auxlearn compare` asks for a test over examples as well, which needs their predictions.
     """
     of: dict[str, dict[int, float]] = {}
-    alone = {one["draw"] for one in records if one["variant"] == "single 0"}
-    for one in records:
-        if one["draw"] in alone.intersection(draws):
-            of.setdefault(one["variant"], {})[one["draw"]] = 100 * one["test"]
+    alone = {record["draw"] for record in records if record["variant"] == "single 0"}
+    for record in records:
+        if record["draw"] in alone.intersection(draws):
+            of.setdefault(record["variant"], {})[record["draw"]] = 100 * record["test"]
     names = ["best of 3 restarts", CONTROL, *KNOWN.values(), LEARNED, *VARIANTS]
     names = [name for name in names if len(of.get(name, {})) > 1]
 
@@ -195,7 +183,7 @@ def gains(records: Sequence[Mapping[str, Any]], draws: Sequence[int]) -> str:
 
 def shares(records: Sequence[Mapping[str, Any]]) -> str:
     """Say which shares ``meta`` has taken."""
-    taken = [one["weights"]["space"] for one in records if "`meta`" in one["variant"]]
+    taken = [row["weights"]["space"] for row in records if "`meta`" in row["variant"]]
     counts = ", ".join(f"{share:g} in {count}" for share, count in Counter(taken).most_common())
     return f"Of {len(taken)} shares that `meta` learned: {counts}."
 
@@ -218,37 +206,6 @@ def factors(records: Sequence[Mapping[str, Any]]) -> str:
                 row.append(f"{statistics.fmean(values):.2f} ± {statistics.stdev(values):.2f}")
             rows.append(row)
     return table(["weight of", "at first", *learned], rows)
-
-
-def costs(output: Path) -> str:
-    """Return the processor time of an optimizer step by task, weighting and size of the space."""
-    folder = output / "data" / "0"
-    write_draw(SETTING, 0, None, folder)
-    corpus = {"corpus": str(folder / "unlabelled" / "corpus.jsonl")}
-    cases: list[tuple[str, dict[str, Any], Any]] = [("`random_mlm`", {"random_mlm": corpus}, FIXED)]
-    for weights in (FIXED, "aang"):
-        for n in (1, 3, 6):
-            for size, given in ((24, {}), (40, corpus)):
-                rule = weights if isinstance(weights, str) else "fixed"
-                title = f"`space`, n = {n}, {size} objectives, `{rule}`"
-                cases.append((title, {"space": {"per_step": n, **given}}, weights))
-    rows = []
-    for title, aux, weights in cases:
-        seconds: list[float] = []
-
-        def timed(loop: TrainingLoop, seconds: list[float] = seconds) -> None:
-            began = time.process_time()
-            RUN_STEP(loop)
-            seconds.append(time.process_time() - began)
-
-        with (
-            tempfile.TemporaryDirectory() as place,
-            mock.patch.object(TrainingLoop, "run_step", timed),
-        ):
-            config = settings_of(0, aux, weights, folder, Path(place) / "run")
-            train(config.model_copy(update={"epochs": COST_EPOCHS}))
-        rows.append([title, f"{statistics.median(seconds):.2f}"])
-    return table(["task and weighting", "s per step"], rows)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""Markdown of the benchmark reports: descriptions of the machine, and tables."""
+"""Markdown of the benchmark reports: descriptions of the machine, tables, sections of pages."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+
+from auxlearn.core.files import write_text
 
 
 def machine(found: dict[str, Any], said: str) -> str:
@@ -38,3 +41,20 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the records of a file of JSON lines; none if it does not exist."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     return [json.loads(line) for line in lines]
+
+
+def write_section(page: Path, name: str, texts: Sequence[str]) -> None:
+    """Put paragraphs between the markers of a section of a page.
+
+    Raises:
+        SystemExit: The page has no such markers.
+    """
+    content, count = re.subn(
+        rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)",
+        lambda match: match[1] + "\n\n".join(texts) + "\n" + match[2],
+        page.read_text(encoding="utf-8"),
+        flags=re.DOTALL,
+    )
+    if count != 1:
+        raise SystemExit(f"the page needs the markers <!-- {name} --> and <!-- /{name} --> once")
+    write_text(page, content)

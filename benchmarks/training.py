@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from accelerate.state import AcceleratorState
 from transformers import Trainer, TrainingArguments
 
 from auxlearn.core.processes import ALONE, Processes
@@ -64,16 +63,14 @@ def main() -> None:
         attending(other, "bf16")
     texts, _ = texts_of(encoder, options.dataset, options.texts)
     single = Training(encoder, texts, steps=steps)
-    single_half = Training(half, texts, bf16=True, steps=steps)
+    undropped_title = "one task, attention dropout 0"
     kind, otherwise = other_optimizer(encoder, texts, steps)
     contestants: dict[str, Callable[[], object]] = {
         "one task": single,
         f"one task, {kind}": otherwise,
-        "one task, attention dropout 0": Training(undropped, texts, steps=steps),
-        "one task, bf16": single_half,
-        "one task, attention dropout 0, bf16": Training(
-            half_undropped, texts, bf16=True, steps=steps
-        ),
+        undropped_title: Training(undropped, texts, steps=steps),
+        "one task, bf16": Training(half, texts, bf16=True, steps=steps),
+        f"{undropped_title}, bf16": Training(half_undropped, texts, bf16=True, steps=steps),
     }
     compilation = None
     if options.compile:
@@ -86,15 +83,8 @@ def main() -> None:
         "one task": lambda: [single() for _ in range(steps)],
         PASSES: passes_alone(encoder, texts, steps),
     }
-    if device == "cuda":
-        whole_trainings |= {
-            "transformers Trainer, bf16": trainer_of_transformers(
-                half, texts, folder.name, steps, bf16=True
-            ),
-            "one task, bf16": lambda: [single_half() for _ in range(steps)],
-        }
-    whole = contest(whole_trainings, options.rounds, watch, seconds=options.seconds)
-    results = contest(contestants, options.rounds, watch, calls=steps, seconds=options.seconds)
+    whole = contest(whole_trainings, options.rounds, watch)
+    results = contest(contestants, options.rounds, watch, calls=steps)
     for found in [*whole.values(), *results.values()]:
         found["steps per second"] = steps / found["median"]
     save(
@@ -110,27 +100,11 @@ def main() -> None:
                 for title, where, over, under in (
                     ("throughput over Trainer", whole, "transformers Trainer", "one task"),
                     ("of passes alone, the limit", whole, "transformers Trainer", PASSES),
-                    (
-                        "throughput over Trainer, bf16",
-                        whole,
-                        "transformers Trainer, bf16",
-                        "one task, bf16",
-                    ),
                     (f"{kind} over the default", results, f"one task, {kind}", "one task"),
                     ("compiled over as written", results, "one task, compiled", "one task"),
-                    (
-                        "attention dropout 0 over 0.1",
-                        results,
-                        "one task, attention dropout 0",
-                        "one task",
-                    ),
+                    ("attention dropout 0 over 0.1", results, undropped_title, "one task"),
                     ("bf16 over fp32", results, "one task, bf16", "one task"),
-                    (
-                        "both over neither",
-                        results,
-                        "one task, attention dropout 0, bf16",
-                        "one task",
-                    ),
+                    ("both over neither", results, f"{undropped_title}, bf16", "one task"),
                 )
                 if over in where and under in where
             },
@@ -215,7 +189,7 @@ class Training:
 
 
 def trainer_of_transformers(
-    encoder: SharedEncoder, texts: TokenizedTexts, folder: str, steps: int, bf16: bool = False
+    encoder: SharedEncoder, texts: TokenizedTexts, folder: str, steps: int
 ) -> Callable[[], None]:
     """Return the same steps by transformers' Trainer: same batches, dropout, AdamW, clipping."""
     stream = BatchStream(texts, BATCH, 0, "primary")
@@ -226,8 +200,6 @@ def trainer_of_transformers(
             return batches
 
     def run() -> None:
-        # accelerate keeps one state per process and refuses a second precision.
-        AcceleratorState._reset_state(reset_partial_state=True)
         settings = TrainingArguments(
             output_dir=folder,
             max_steps=steps,
@@ -242,7 +214,6 @@ def trainer_of_transformers(
             logging_strategy="no",
             disable_tqdm=True,
             use_cpu=encoder.device.type == "cpu",
-            bf16=bf16,
             dataloader_pin_memory=False,
         )
         SameBatches(encoder.classifier, settings, train_dataset=batches).train()

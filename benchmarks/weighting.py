@@ -1,7 +1,6 @@
 """Time and peak memory of one optimizer step under each weighting, relative to fixed weights.
 
     python -m benchmarks.weighting            # all registered rules, the larger encoder with a few
-    python -m benchmarks.weighting --quick    # the small encoder, few contestants and rounds
     python -m benchmarks.weighting --device cuda --sizes base --precision bf16    # all on one size
     python -m benchmarks.weighting --operations    # count torch operations, in seconds; no times
 
@@ -75,7 +74,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: One step through `higher`, which the rule computes in closed form when it is asked for one.
 THROUGH_HIGHER = "meta, unroll 1"
-QUICK = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "tartan_released", "torchjd")
 #: Contestants on the larger encoder of a CPU, whose optimizer steps take long.
 LARGE = ("fixed", SINGLE, "meta", "meta every 5", "tartan", "torchjd", THROUGH_HIGHER)
 
@@ -193,7 +191,6 @@ def measure(
     rounds: int,
     watch: Stopwatch,
     precision: str = "fp32",
-    seconds: float | None = None,
 ) -> dict[str, Any]:
     """Return times and memory of the contestants for one size.
 
@@ -203,16 +200,14 @@ def measure(
         rounds: How often each is timed, after a round that warms up and looks at the memory.
         watch: Reads the time.
         precision: What the passes compute in.
-        seconds: Begin no further round after so many seconds; one always counts.
     """
     batch = BATCH[watch.device][size]
     encoder, rows = build(size, watch.device, precision), texts()
     count = sum(parameter.numel() for parameter in encoder.parameters())
     taken: dict[str, list[float]] = {name: [] for name in (*choices, "validation pass")}
     peaks: dict[str, int] = {}
-    began, number = watch.now(), 0
     # Each contestant has moments of its own; all are made again in every round to spare memory.
-    while number <= rounds:
+    for number in range(rounds + 1):
         for name, choice in choices.items():
             contestant = Contestant(encoder, rows, name, choice, batch, precision)
             contestant.warm_up()
@@ -228,9 +223,6 @@ def measure(
             del contestant
             gc.collect()
         print(f"{size}: round {number} of {rounds} done", flush=True)
-        if number and seconds is not None and watch.now() - began >= seconds:
-            break
-        number += 1
     fixed = taken["fixed"]
     contestants = {
         name: {
@@ -298,32 +290,14 @@ def count_operations(choices: dict[str, Choice]) -> dict[str, Any]:
     }
 
 
-def plan(options: argparse.Namespace) -> dict[str, dict[str, Choice]]:
-    """Return the contestants by size of the encoder."""
-    every = contestants()
-
-    def some(names: tuple[str, ...]) -> dict[str, Choice]:
-        return {name: every[name] for name in names if name in every}
-
-    if options.quick:
-        return {size: some(QUICK) for size in options.sizes or ("minilm",)}
-    if options.sizes:
-        return dict.fromkeys(options.sizes, every)
-    return {"minilm": every, "base": every if options.device == "cuda" else some(LARGE)}
-
-
 def main() -> None:
     """Measure and write the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--quick", action="store_true", help="only the small encoder and few contestants"
-    )
-    parser.add_argument(
         "--sizes", nargs="+", choices=list(SIZES), help="encoder sizes to measure all rules on"
     )
     parser.add_argument("--operations", action="store_true", help="count operations, nothing else")
-    parser.add_argument("--rounds", type=int, help="number of rounds")
-    parser.add_argument("--seconds", type=float, help="start no further round after this time")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--output", type=Path, help="by default benchmarks/results/weighting.json")
     add_device(parser)
@@ -332,26 +306,20 @@ def main() -> None:
     given = parser.parse_args()
     check_device(parser, given)
     torch.set_num_threads(given.threads)
-    given.rounds = given.rounds or (3 if given.quick else 5)
     given.length = LENGTH
     if given.operations:
         counted = count_operations(contestants())
-        for name, figures in counted.items():
-            print(f"{name:24}{figures['operations']:8}{figures['operations_ratio']:8.2f}")
         save("rule_operations", given, {"contestants": counted})
         return
     watch = Stopwatch.of(given)
+    every = contestants()
+    plan = dict.fromkeys(given.sizes or ("minilm", "base"), every)
+    if not given.sizes and given.device == "cpu":
+        plan["base"] = {name: every[name] for name in LARGE if name in every}
     sizes = {
-        size: measure(size, choices, given.rounds, watch, given.precision, given.seconds)
-        for size, choices in plan(given).items()
+        size: measure(size, choices, given.rounds, watch, given.precision)
+        for size, choices in plan.items()
     }
-    for size, found in sizes.items():
-        print(f"\n{size}, {found['parameters'] / 1e6:.1f} million parameters, fixed = 1.00")
-        print(f"floor of a rule with a validation pass in every step: {found['floor']:.2f}")
-        for name, figures in found["contestants"].items():
-            copies = figures.get("memory_over_fixed_in_parameter_copies")
-            memory = "" if copies is None else f"{copies:+8.2f} copies"
-            print(f"{name:24}{figures['time_ratio']:8.2f}{memory}")
     save("weighting", given, {"sizes": sizes})
 
 

@@ -253,10 +253,10 @@ PAIRED = [
     or name in ("random_mlm", "l3mask", "typhoon")
 ]
 
-#: Each weighting with one loss and one task, so that each of these has two weightings at least.
+#: Triples in turn, until each weighting has its turn and each loss and task has two.
 SOME = [
-    (weighting, [*LOSS_OPTIONS][row % len(LOSS_OPTIONS)], PAIRED[row % len(PAIRED)])
-    for row, weighting in enumerate(WEIGHTING_OPTIONS)
+    tuple(names[number % len(names)] for names in ([*WEIGHTING_OPTIONS], [*LOSS_OPTIONS], PAIRED))
+    for number in range(max(len(WEIGHTING_OPTIONS), 2 * len(LOSS_OPTIONS), 2 * len(PAIRED)))
 ]
 COLUMNS = max(len(LOSS_OPTIONS), len(PAIRED))
 #: Every weighting with every loss; the tasks rotate, so that each meets every other name.
@@ -265,7 +265,7 @@ ALL = [
     for row, weighting in enumerate(WEIGHTING_OPTIONS)
     for column in range(COLUMNS)
 ]
-TRIPLES = [*SOME, *(triple for triple in ALL if triple not in SOME)]
+TRIPLES = [*dict.fromkeys([*SOME, *ALL])]
 
 
 @pytest.fixture(scope="module")

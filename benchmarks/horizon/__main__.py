@@ -19,12 +19,9 @@ from auxlearn.core.files import write_text
 from auxlearn.core.registry import load_plugin
 from benchmarks.common import RESULTS
 from benchmarks.horizon.bed import (
-    FALLING,
     FOR_KIND,
     FOR_RULES,
     GRID,
-    LEARNED,
-    MERGED,
     MIXES,
     REST_OF_GRID,
     SETTINGS,
@@ -34,12 +31,10 @@ from benchmarks.horizon.bed import (
     settings_of,
     write_draw,
 )
-from benchmarks.horizon.merging import merged_run
-from benchmarks.horizon.record import record, register
+from benchmarks.horizon.record import record
 from benchmarks.horizon.report import page
 from benchmarks.horizon.scores import Summary, summarise
-from benchmarks.report import put
-from benchmarks.tables import read_lines
+from benchmarks.tables import read_lines, write_section
 
 #: Registers ``shuffled_labels``.
 PLUGIN = Path(__file__).parents[2] / "examples" / "clean_vs_shuffled.py"
@@ -48,9 +43,6 @@ GROUPS: dict[str, Sequence[Variant]] = {
     "restarts": SINGLE[1:],
     "rest": REST_OF_GRID,
     "mixes": (SINGLE[0], *GRID[:2], *MIXES),
-    "falling": FALLING,
-    "learned": LEARNED,
-    "merged": MERGED,
     "equal cost": (SINGLE[0], *SINGLE[3:]),
     "mixing": (SINGLE[0], GRID[1], MIXES[1], MIXES[3]),
 }
@@ -61,7 +53,6 @@ def main() -> int:
     options = read_options()
     torch.set_num_threads(options.threads)
     load_plugin(str(PLUGIN))
-    register()
     try:
         if not options.no_run:
             train_missing(options)
@@ -70,8 +61,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.page:
-        text = options.page.read_text(encoding="utf-8")
-        write_text(options.page, put(text, "horizon", page(summaries)))
+        write_section(options.page, "horizon", page(summaries))
     print(f"{len(summaries)} runs in {options.results}")
     return 0
 
@@ -145,10 +135,7 @@ def train_draw(
         if end is not None and time.monotonic() > end:
             return
         settings = settings_of(setting, draw, variant, data, base)
-        if variant.way == "merged":
-            found = merged_run(settings_of(setting, draw, SINGLE[0], data, base), settings)
-        else:
-            found = record(settings, single, best=variant.restart > 0)
+        found = record(settings, single, best=variant.restart > 0)
         found.save(path)
         if variant == SINGLE[0]:
             single = found.final

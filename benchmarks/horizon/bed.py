@@ -64,15 +64,11 @@ class Variant:
     Attributes:
         share: Share of all auxiliary tasks; 0 is the single task.
         mix: How objectives are mixed.
-        way: What becomes of the share: it stays; it is constant until half of the steps and falls
-            to 0 at 0.8 of them; it is learned from there (horizon steps, no gate); or branches with
-            and without it are merged four times (ForkMerge).
         restart: Number of the seed: 0 is that of the draw, others are restarts.
     """
 
     share: float
     mix: str = "steps"
-    way: Literal["", "falling", "learned", "merged"] = ""
     restart: int = 0
 
     @property
@@ -80,16 +76,13 @@ class Variant:
         """What records call it."""
         if not self.share:
             return f"single {self.restart}"
-        return f"{self.mix} {self.share:g} {self.way}".strip()
+        return f"{self.mix} {self.share:g}"
 
 
 SINGLE = tuple(Variant(0, restart=number) for number in range(5))
 GRID = tuple(Variant(share) for share in (0.1, 0.3, 0.5))
 REST_OF_GRID = tuple(Variant(share) for share in (0.7, 0.2))
 MIXES = tuple(Variant(share, mix) for mix in ("gradients", "scaled") for share in (0.1, 0.3))
-FALLING = (Variant(0.3, way="falling"), Variant(0.5, way="falling"))
-LEARNED = (Variant(0.3, way="learned"), Variant(0.5, way="learned"))
-MERGED = (Variant(0.3, way="merged"), Variant(0.5, way="merged"))
 
 
 def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> None:
@@ -177,10 +170,5 @@ def settings_of(
     elif setting.reads in ("corpus", "foreign"):
         options = {"corpus": str(folder / "unlabelled" / "corpus.jsonl")}
     found["aux"] = tuple({name: options} for name in setting.aux)
-    rule = "falling" if variant.way == "falling" else "fixed"
-    found["weights"] = {rule: {"alpha": variant.share, "mix": variant.mix}}
-    if variant.way == "learned":
-        initial = [1 - variant.share, variant.share]
-        options = {"horizon": "steps", "initial": initial, "gate": 0, "floor": 0.3}
-        found["weights"] = {"meta": options}
+    found["weights"] = {"fixed": {"alpha": variant.share, "mix": variant.mix}}
     return found

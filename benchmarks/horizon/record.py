@@ -19,31 +19,11 @@ from auxlearn.data.load import load_dataset
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.objectives.base import output_blocks
-from auxlearn.plugins import TrainingStep, register_weighting
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.weighting.fixed import Fixed
 
 Autocast = Callable[[], AbstractContextManager[None]]
 #: Share of the steps after which evaluations are averaged.
 LAST = 0.75
-
-
-class Falling(Fixed):
-    """A share that is constant until half of the steps and falls linearly to 0 at 0.8 of them."""
-
-    def step(self, step: TrainingStep) -> None:
-        """Make one optimizer step with the share of this step."""
-        done = step.number / step.total_steps
-        factor = min(1.0, max(0.0, (0.8 - done) / 0.3))
-        weights = self.weights
-        weights[1:] *= factor
-        weights[0] = 1 - weights[1:].sum()
-        self.mixture.step(step, weights)
-
-
-def register() -> None:
-    """Make ``falling`` a weighting of this process."""
-    register_weighting("falling")(Falling)
 
 
 @dataclass

@@ -16,11 +16,10 @@ from benchmarks.horizon.scores import (
     by_draw,
     gain,
     is_positive,
-    mean_and_error,
     restarts,
     taken,
 )
-from benchmarks.tables import table
+from benchmarks.tables import mean_and_error, table
 
 SHARES = ("steps 0.1", "steps 0.3", "steps 0.5")
 #: Standard errors by which a run must be better.
@@ -35,7 +34,8 @@ Draws = Mapping[int, Draw]
 def page(summaries: Sequence[Summary]) -> list[str]:
     """Return the paragraphs and tables of the page."""
     texts = []
-    for encoder in sorted({one.encoder for one in summaries}, key=lambda name: name != "tiny"):
+    encoders = {summary.encoder for summary in summaries}
+    for encoder in sorted(encoders, key=lambda name: (name != "tiny", name)):
         settings = by_draw(summaries, encoder, NEEDED)
         scored = {name: rest for name, draws in settings.items() if (rest := _scored(draws))}
         if scored:
@@ -54,11 +54,6 @@ def _kind(draws: Draws) -> str:
     return "not decided" if found is None else "gain" if found else "no gain"
 
 
-def _points(values: Sequence[float]) -> str:
-    mean, error = mean_and_error(values)
-    return f"{mean:+.1f}" if error is None else f"{mean:+.1f} ± {error:.1f}"
-
-
 def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterator[str]:
     """The default rule beside every fixed share and restarts, setting by setting."""
     rows = []
@@ -74,19 +69,28 @@ def _rules(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterat
                 _kind(settings[name]),
                 str(len(every)),
                 f"{100 * fmean(draw['single 0'].test['best'] for draw in every):.1f}",
-                *(_points(values) for values in shares),
-                _points(rule),
-                _points([gain(draw, _best_on_dev(draw), "best") for draw in every]),
+                *(mean_and_error(values) for values in shares),
+                mean_and_error(rule),
+                mean_and_error([gain(draw, _best_on_dev(draw), "best") for draw in every]),
                 f"{fmean(rule) / best:.0%}" if best > 0.5 else "",
                 f"{sum(one != 'single 0' for one in chosen)}",
                 *(_restarts(every, count) for count in RESTARTS),
-                _points([*over.values()]) if len(over := _over_restarts(draws)) > 1 else "",
+                mean_and_error([*over.values()]) if len(over := _over_restarts(draws)) > 1 else "",
             ]
         )
     yield table(
         [
-            *("setting", "kind", "draws", "single task", "share 0.1", "0.3", "0.5", "`meta`"),
-            *("best on dev", "of the best share", "taken"),
+            "setting",
+            "kind",
+            "draws",
+            "single task",
+            "share 0.1",
+            "0.3",
+            "0.5",
+            "`meta`",
+            "best on dev",
+            "of the best share",
+            "taken",
             *(f"best of {count} restarts" for count in RESTARTS),
             f"`meta` minus best of {RESTARTS[-1]}",
         ],
@@ -125,7 +129,7 @@ def _control(scored: Mapping[str, Draws]) -> Iterator[str]:
         if len(values) > 1:
             yield (
                 f"`meta` minus the best of {RESTARTS[-1]} restarts, all settings with {title}: "
-                f"{_points(values)} points over {len(values)} draws."
+                f"{mean_and_error(values)} points over {len(values)} draws."
             )
 
 
@@ -137,7 +141,7 @@ def _best_on_dev(draw: Draw) -> str:
 def _restarts(draws: Sequence[Draw], count: int) -> str:
     """Restarts on the draws that have as many seeds of the single task."""
     found = [d for d in draws if sum(name.startswith("single") for name in d) >= count]
-    return _points([restarts(draw, "best", count) for draw in found]) if found else ""
+    return mean_and_error([restarts(draw, "best", count) for draw in found]) if found else ""
 
 
 def _choices(scored: Mapping[str, Draws], settings: Mapping[str, Draws]) -> Iterator[str]:
@@ -187,7 +191,7 @@ def _views(scored: Mapping[str, Draws]) -> Iterator[str]:
                 for draw in draws.values()
                 if all(view in draw[one].gains for one in SHARES) or view == "midpoint"
             ]
-            cells.append(_points(found) if found else "")
+            cells.append(mean_and_error(found) if found else "")
         rows.append([name, *cells])
     yield (
         "By the parameters that are compared and exported (gain over the single task's best "
@@ -224,7 +228,7 @@ def _others(scored: Mapping[str, Draws]) -> Iterator[str]:
             for runs in (chosen, after)
         ]
         cells += [[gain(draw, one, "last") for draw in every] for one in merged]
-        rows.append([name, str(len(every)), *map(_points, cells)])
+        rows.append([name, str(len(every)), *map(mean_and_error, cells)])
     if rows:
         yield "`meta` beside learned weights that start at the share taken, and ForkMerge:"
         heads = ("`meta`", "learned from there", "ForkMerge 0.3", "0.5")
@@ -244,7 +248,9 @@ def _mixes(summaries: Sequence[Summary], encoder: str) -> Iterator[str]:
         rows = []
         for setting, draws in by_draw(summaries, encoder, needed).items():
             gains = [[gain(d, one, "best") for d in draws.values() if one in d] for one in variants]
-            rows.append([setting, str(len(draws)), *(_points(g) if g else "" for g in gains)])
+            rows.append(
+                [setting, str(len(draws)), *(mean_and_error(g) if g else "" for g in gains)]
+            )
         if rows:
             yield f"Fixed shares {what}, encoder `{encoder}`, gain over the single task:"
             yield table(["setting", "draws", *variants], rows)

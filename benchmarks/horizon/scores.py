@@ -145,12 +145,6 @@ def gain(draw: Draw, name: str, view: str) -> float:
     return 100 * (draw[name].test[view] - draw["single 0"].test[view])
 
 
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean and its standard error; ``None`` for fewer than two values."""
-    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-    return fmean(values), error
-
-
 def by_draw(
     summaries: Sequence[Summary], encoder: str, needed: Sequence[str]
 ) -> dict[str, dict[int, Draw]]:
@@ -185,9 +179,9 @@ def is_positive(draws: Mapping[int, Draw], view: str, shares: Sequence[str]) -> 
     own = [draw for number, draw in draws.items() if number in FOR_KIND]
     if len(own) < 3:
         return None
-    found = [mean_and_error([gain(draw, share, view) for draw in own]) for share in shares]
-    mean, error = max(found)
-    return mean > 2 * (error or 0.0)
+    gains = [[gain(draw, share, view) for draw in own] for share in shares]
+    best = max(gains, key=fmean)
+    return fmean(best) > 2 * stdev(best) / math.sqrt(len(best))
 
 
 def restarts(draw: Draw, view: str, count: int) -> float:

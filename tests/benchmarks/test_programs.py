@@ -1,15 +1,15 @@
-"""Each benchmark runs at a size that takes a moment."""
+"""Each benchmark of speed runs at a size that takes a moment; the pages are what results say."""
 
+import shutil
 import sys
 
 import pytest
 import torch
 
-from auxlearn.core.errors import ConfigError
 from auxlearn.core.processes import Processes
-from auxlearn.scoring import pseudo_likelihood
-from benchmarks import objectives, processes, report, scoring, training, weighting
-from benchmarks.common import Stopwatch, arguments, classes_of, encoder_of_size, long_texts_of
+from benchmarks import objectives, processes, report, scoring, startup, training, weighting
+from benchmarks.common import RESULTS, Stopwatch, arguments
+from benchmarks.tables import write_section
 
 
 @pytest.fixture
@@ -17,102 +17,69 @@ def bert(encoder_folder):
     return str(encoder_folder("bert"))
 
 
-def test_training_with_more_classes_than_the_built_in_set(benchmark, bert, seven_classes):
+def test_training(benchmark, bert, seven_classes):
     options = f"--encoder {bert} --rounds 1 --steps 1 --no-compile --texts 8".split()
-    found = benchmark("training", *options, "--dataset", seven_classes)
-    whole = found["against Trainer"]
+    results = benchmark("training", *options, "--dataset", seven_classes)
+    whole = results["against Trainer"]
     assert set(whole) == {"transformers Trainer", "one task", training.PASSES}
     limit = whole["transformers Trainer"]["median"] / whole[training.PASSES]["median"]
-    assert found["ratios"]["of passes alone, the limit"] == limit
-    assert "AdamW not fused over the default" in found["ratios"]
-    assert found["seconds of compilation"] is None
-    assert found["machine"]["gpu"] is None
-    assert found["settings"]["dataset"] == seven_classes.rsplit("/", 1)[-1]
-    assert found["command"][:3] == ["training", "--encoder", bert]
+    assert results["ratios"]["of passes alone, the limit"] == limit
+    assert results["settings"]["dataset"] == seven_classes.rsplit("/", 1)[-1]
+    assert list(report.training(results))
 
 
 def test_objectives(benchmark, bert, seven_classes, monkeypatch):
     monkeypatch.setattr(objectives, "CONTESTS", {bert: (1, 2)})
-    found = benchmark("objectives", "--rounds", "1", "--dataset", seven_classes)
-    assert found["encoders"][bert]["over one"]["2"]["operations"] > 1.5
+    results = benchmark("objectives", "--rounds", "1", "--dataset", seven_classes)
+    assert results["encoders"][bert]["over one"]["2"]["operations"] > 1.5
 
 
-@pytest.fixture
-def quick_scoring(monkeypatch):
+def test_scoring_gives_each_contestant_its_share(benchmark, bert, seven_classes, monkeypatch):
     monkeypatch.setattr(scoring, "product_rate", lambda *given, **more: 1e9)
     monkeypatch.setitem(scoring.BUDGETS, "cpu", (256,))
-
-
-@pytest.mark.usefixtures("quick_scoring")
-def test_scoring_by_length_gives_each_contestant_its_share(benchmark, bert, seven_classes):
     options = f"--encoder {bert} --rounds 1 --texts 4 --length 16 --fill 0.005".split()
-    found = benchmark("scoring", *options, "--dataset", seven_classes)
-    results = found["contestants"]
-    exact, few = results["packed weights (default)"], results["4 passes"]
-    assert results["minicons"]["speed-up"] == 1.0
-    assert exact["tokens"] == results["minicons"]["tokens"] < few["tokens"] <= found["tokens"]
+    results = benchmark("scoring", *options, "--dataset", seven_classes)
+    contestants = results["contestants"]
+    exact, few = contestants["packed weights (default)"], contestants["4 passes"]
+    assert exact["tokens"] == contestants["minicons"]["tokens"] < few["tokens"]
     assert exact["operations"] == pytest.approx(0.005 * 1e9, rel=0.5)  # whole texts
     assert exact["share of the limit"] == pytest.approx(exact["operations"] / exact["median"] / 1e9)
-    assert results["batches of equal length"]["largest difference"] < 1e-4
+    assert contestants["batches of equal length"]["largest difference"] < 1e-4
+    assert list(report.scoring(results))
 
 
-@pytest.mark.usefixtures("quick_scoring")
-def test_scoring_without_minicons(benchmark, bert, seven_classes, monkeypatch):
-    monkeypatch.setattr(scoring, "version", lambda package: None)
-    options = f"--encoder {bert} --rounds 1 --texts 2".split()
-    found = benchmark("scoring", *options, "--dataset", seven_classes)
-    assert "minicons" not in found["contestants"]
-    assert "speed-up" not in found["contestants"]["bf16"]
+def test_product_rate_counts_a_product_and_a_sum(monkeypatch):
+    monkeypatch.setattr(scoring, "contest", lambda *given: {"product": {"seconds": [2.0, 4.0]}})
+    rate = scoring.product_rate(torch.float32, (3, 5, 7), Stopwatch(), 1, repeats=4)
+    assert rate == 4 * 2 * 3 * 5 * 7 / 2.0
 
 
-def options_of_processes(bert, seven_classes):
-    given = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --dataset {seven_classes}"
-    return given.split()
-
-
-def test_steps_of_one_process_and_of_all_are_timed_in_turn(bert, seven_classes, monkeypatch):
-    given = [*options_of_processes(bert, seven_classes), "--threads", "1"]
-    monkeypatch.setattr(sys, "argv", ["processes", *given])
-    options = arguments("", add=processes.add_options)
-    found = processes.measure(options, Processes())
-    assert set(found["rules"]) == set(processes.RULES)
-    for one in found["rules"].values():
-        seconds = {name: each["seconds"] for name, each in one["contestants"].items()}
-        assert list(seconds) == ["one process", "one process, all threads", "all processes"]
+def test_processes(bert, seven_classes, monkeypatch):
+    """Steps of one process and of all are timed in turn."""
+    options = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --threads 1".split()
+    monkeypatch.setattr(sys, "argv", ["processes", *options, "--dataset", seven_classes])
+    results = processes.measure(arguments("", add=processes.add_options), Processes())
+    assert set(results["rules"]) == set(processes.RULES)
+    for rule in results["rules"].values():
+        seconds = {name: each["seconds"] for name, each in rule["contestants"].items()}
         (alone,), _, (together,) = seconds.values()
-        assert one["times faster"]["over one process"] == alone / together
-    results = {"steps": 1, "contests": {"1": found}}
-    (said,) = report.processes(results)
-    assert said.splitlines()[0].count("times faster than") == 2
-    assert "| gcs |" in said
+        assert rule["times faster"]["over one process"] == alone / together
+    (text,) = report.processes({"steps": 1, "contests": {"1": results}})
+    assert "| gcs |" in text
 
 
 @pytest.mark.slow
 def test_the_benchmark_of_processes_starts_them(benchmark, bert, seven_classes):
-    found = benchmark("processes", *options_of_processes(bert, seven_classes), "--processes", "2")
-    one = found["contests"]["2"]["rules"]["fixed"]["contestants"]["all processes"]
-    assert one["median"] > 0
-    assert found["machine"]["gpu"] is None
+    options = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --processes 2".split()
+    results = benchmark("processes", *options, "--dataset", seven_classes)
+    assert results["contests"]["2"]["rules"]["fixed"]["contestants"]["all processes"]["median"] > 0
 
 
-def test_every_registered_rule_takes_part():
+def test_every_registered_rule_takes_part_in_its_costly_step():
     choices = weighting.contestants()
     assert set(weighting.WEIGHTINGS.names()) <= set(choices)
-    assert len(choices) > 12
     assert next(iter(choices)) == "fixed"
-    meta = choices["meta"]
-    assert meta is not None
-    # a step in which the weights are held fixed costs less
-    assert meta[1] == {"warmup_steps": 0, "horizon": "steps"}
-
-
-def test_a_rule_that_cannot_be_made_is_left_out(monkeypatch, capsys):
-    def refuse(self, *given):
-        raise ConfigError("its library is not installed")
-
-    monkeypatch.setattr(weighting.WEIGHTINGS.get("gcs"), "__init__", refuse)
-    assert "gcs" not in weighting.contestants()
-    assert "gcs is left out: its library is not" in capsys.readouterr().out
+    assert choices["meta"] == ("meta", {"warmup_steps": 0, "horizon": "steps"})
 
 
 def test_weighting_compares_rules_with_fixed(benchmark, monkeypatch):
@@ -120,37 +87,42 @@ def test_weighting_compares_rules_with_fixed(benchmark, monkeypatch):
     monkeypatch.setitem(weighting.BATCH["cpu"], "minilm", 2)
     monkeypatch.setattr(weighting, "LENGTH", 8)
     monkeypatch.setattr(weighting, "ROWS", 8)
-    monkeypatch.setattr(weighting, "QUICK", ("fixed", weighting.SINGLE))
-    found = benchmark("weighting", "--quick", "--rounds", "1")
-    results = found["sizes"]["minilm"]
-    timed = results["contestants"]
+    some = {name: weighting.contestants()[name] for name in ("fixed", weighting.SINGLE)}
+    monkeypatch.setattr(weighting, "contestants", lambda: some)
+    results = benchmark("weighting", "--sizes", "minilm", "--rounds", "1")
+    timed = results["sizes"]["minilm"]["contestants"]
     assert list(timed) == ["fixed", "single task", "validation pass"]
     assert timed["fixed"]["time_ratio"] == 1.0
-    assert timed["fixed"]["memory_over_fixed_in_parameter_copies"] == 0
     assert timed["single task"]["peak_bytes"] < timed["fixed"]["peak_bytes"]
-    assert results["floor"] == 1 + timed["validation pass"]["time_ratio"]
+    assert results["sizes"]["minilm"]["floor"] == 1 + timed["validation pass"]["time_ratio"]
 
 
-def test_classes_are_those_of_the_data_set(seven_classes, bert):
-    assert classes_of(seven_classes) == 7
-    assert encoder_of_size(bert, 7).config.num_labels == 7
+@pytest.mark.slow
+def test_startup(benchmark):
+    results = benchmark("startup", "--rounds", "1")
+    assert results["first step"]["wall"] > results["help"]["wall"] > 0
+    assert list(report.startup(results))
 
 
-def test_long_texts_fill_the_length(seven_classes, bert):
-    texts, raw = long_texts_of(encoder_of_size(bert), seven_classes, 3, 20)
-    assert texts.lengths.tolist() == [20, 20, 20]
-    assert len(set(raw)) == 3
+def test_a_page_without_the_markers_is_an_error(tmp_path):
+    (tmp_path / "page.md").write_text("no markers here")
+    with pytest.raises(SystemExit, match="markers <!-- costs -->"):
+        write_section(tmp_path / "page.md", "costs", ["text"])
 
 
-def test_product_rate_counts_a_product_and_a_sum(monkeypatch):
-    times = iter((0.0, 2.0))
-    monkeypatch.setattr(
-        scoring, "contest", lambda *given: {"product": {"seconds": [next(times) + 2.0]}}
-    )
-    found = scoring.product_rate(torch.float32, (3, 5, 7), Stopwatch(), 1, repeats=4)
-    assert found == 4 * 2 * 3 * 5 * 7 / 2.0
+def test_the_pages_are_what_the_results_say(tmp_path, monkeypatch):
+    """Numbers on the pages come from the files beside the benchmarks, and from nowhere else."""
+    page, costs = tmp_path / "page.md", tmp_path / "guides" / "costs.md"
+    costs.parent.mkdir()
+    shutil.copy(report.PAGE, page)
+    shutil.copy(report.COSTS_PAGE, costs)
+    monkeypatch.setattr(sys, "argv", ["report", "--page", str(page), "--costs-page", str(costs)])
+    report.main()
+    assert len(list(RESULTS.glob("*.json"))) >= 5
+    for made, kept in ((page, report.PAGE), (costs, report.COSTS_PAGE)):
+        assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
+    assert (tmp_path / "img" / "costs.png").stat().st_size > 10_000
 
 
-def test_every_device_with_budgets_has_one_in_scoring():
-    keys = {pseudo_likelihood.budget_key(device) for device in scoring.BUDGETS}
-    assert keys == set(pseudo_likelihood.TOKEN_BUDGET)
+def test_a_first_step_is_found_by_the_program_of_startup():
+    compile(startup.FIRST_STEP, "first step", "exec")
