@@ -54,7 +54,6 @@ UNFINISHED: dict[str, tuple[str, Make]] = {
     "a link out": unfinished(
         "metrics.jsonl", partial(in_place, make=lambda path: path.symlink_to("/etc/hostname"))
     ),
-    "no inputs": unfinished("inputs.json", Path.unlink),
     "no configuration": ("run", changed("config.yaml", Path.unlink, "unfinished")),
     "a deep checkpoint": unfinished(LATEST, put("[" * 20_000)),
     "a folder elsewhere": unfinished(LATEST, resigned(lambda state: state.update(folder="../.."))),
