@@ -16,7 +16,6 @@ import pytest
 
 import auxlearn
 from auxlearn.core.config import RunConfig
-from auxlearn.sweeps.sweep_file import SweepFile
 from tests.test_docs import NOTEBOOKS, ROOT, blocks, title
 
 
@@ -79,31 +78,11 @@ def test_cells_compile_and_call_what_there_is(path):
     assert check_calls(code_of(path)) >= 3
 
 
-def test_the_plan_of_the_comparison_is_a_sweep():
-    (path,) = (one for one in NOTEBOOKS if one.stem == "comparison")
-    (plan,) = (
-        node.value
-        for node in ast.walk(ast.parse(code_of(path)))
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "plan"
-    )
-    entries = {ast.literal_eval(key): value for key, value in zip(plan.keys, plan.values)}  # noqa: B905
-    assert set(entries) <= set(SweepFile.model_fields)
-    base = {ast.literal_eval(key) for key in entries["base"].keys}
-    assert base <= set(RunConfig.model_fields)
-    methods = ast.literal_eval(entries["grid"])["method"]
-    assert len(methods) == ast.literal_eval(entries["seeds"]) == 3
-    for method in methods.values():
-        RunConfig.model_validate(method)
-
-
 @pytest.mark.parametrize(
     "code",
     [
-        "import auxlearn\nauxlearn.trian()",
         "import auxlearn\nauxlearn.train(encodre='tiny')",
         "import auxlearn\nauxlearn.compare('a', metric='accuracy')",
-        "from auxlearn.testing import check_tasks",
-        "import auxlearn\nauxlearn.report.save",
     ],
 )
 def test_wrong_calls_are_noticed(code):

@@ -54,11 +54,9 @@ UNFINISHED: dict[str, tuple[str, Make]] = {
     "a link out": unfinished(
         "metrics.jsonl", partial(in_place, make=lambda path: path.symlink_to("/etc/hostname"))
     ),
-    "no configuration": ("run", changed("config.yaml", Path.unlink, "unfinished")),
     "a deep checkpoint": unfinished(LATEST, put("[" * 20_000)),
     "a folder elsewhere": unfinished(LATEST, resigned(lambda state: state.update(folder="../.."))),
     "no state": unfinished(LATEST, resigned(lambda state: state.pop("state"))),
-    "no best weights": unfinished(LATEST, resigned(lambda state: state.update(best=None))),
 }
 RESULTS: dict[str, tuple[str, Make]] = {
     "cut": (DAMAGED, changed("results.json", lambda path: os.truncate(path, 50))),
@@ -83,9 +81,7 @@ def sweep_with(plan: str) -> Make:
 
 
 PLANS = {
-    "no JSON": "{",
     "no trials": "{}",
-    "a text for a trial": '{"trials": ["x"]}',
     "a deep plan": "[" * 20_000,
 }
 
@@ -100,12 +96,6 @@ TASK = """
 @register_task("NAME")
 class Mine(AuxiliaryTask):
     def loss(self, encoder, batch, generator):
-        {line}
-"""
-MASKING = """
-@register_task("NAME")
-class Mine(MaskedLanguageModelling):
-    def mask_probabilities(self, batch):
         {line}
 """
 RULE = """
@@ -130,7 +120,6 @@ def rule(line: str = "return torch.ones(2).double() / 2", more: str = "") -> str
 #: By what the plug-in does: its code, and what the line names.
 TASKS: dict[str, tuple[str, str]] = {
     "returns None": (task("return None"), "'NAME'"),
-    "returns a vector": (task("return encoder.classify(batch).sum(1)"), "shape (4,)"),
     "has no graph": (task("return torch.tensor(1.0)"), "graph"),
     "is NaN": (task("return encoder.classify(batch).sum() * float('nan')"), "nan"),
     "raises in loss": (task("raise ValueError('no\\nsuch column')"), "no such column"),
@@ -140,17 +129,11 @@ TASKS: dict[str, tuple[str, str]] = {
     ),
     "leaves the program": (task("raise SystemExit(0)"), "SystemExit"),
     "raises in prepare": (task(more="def prepare(self, context):\n    1 / 0"), "prepare"),
-    "sets no texts": (task(more="def prepare(self, context):\n    pass"), "texts"),
     "freezes the encoder": (
         task("encoder.body.requires_grad_(False); return encoder.classify(batch).sum()"),
         "frozen",
     ),
     "has no loss": ('@register_task("NAME")\nclass Mine(AuxiliaryTask):\n    pass', "loss"),
-    "masks by a number": (MASKING.format(line="return 0.3"), "mask_probabilities"),
-    "evaluates to no number": (
-        task(more="def evaluate(self, encoder):\n    return 0.5"),
-        "evaluate",
-    ),
     "keeps a list for resuming": (
         task(more="def state_dict(self):\n    return [3]"),
         "state_dict",
@@ -161,16 +144,13 @@ TASKS: dict[str, tuple[str, str]] = {
     ),
     "does not parse": ("def", "SyntaxError"),
     "exits": ("raise SystemExit(0)", "SystemExit"),
-    "registers nothing": ("", "'NAME'"),
 }
 RULES: dict[str, tuple[str, str]] = {
-    "raises": (rule("raise ValueError('x')"), "'NAME'"),
     "has no weights": (
         '@register_weighting("NAME")\nclass Rule(LossWeighting):\n    pass',
         "weights",
     ),
     "gives a weight that is NaN": (rule("return torch.tensor([float('nan'), 1.0])"), "nan"),
-    "gives a weight too many": (rule("return torch.ones(3)"), "(3,)"),
     "computes no loss": (rule(more="def step(self, step):\n    pass"), "backward"),
     "logs what is no number": (
         rule(more="def metrics(self):\n    return {'temperature': 'high'}"),

@@ -22,7 +22,6 @@ import pytest
 from auxlearn import RunConfig, train
 from auxlearn.core.errors import UserError
 from auxlearn.results.record import RunResults
-from auxlearn.training.pretrain import pretrain
 from tests import helpers
 
 #: Moments at which the disk is full, spread over the writes of a run; as many as it has writes, if
@@ -119,37 +118,6 @@ def test_a_disk_that_is_full_is_one_line_and_costs_nothing(undisturbed, tmp_path
     train(config)
     assert outcome_of(tmp_path / "run") == expected
     assert not list(tmp_path.rglob(".*"))
-
-
-@pytest.fixture(scope="module")
-def pretraining(trained, tmp_path_factory):
-    """Return a function that pretrains in a folder, its result, and its number of operations."""
-    place = tmp_path_factory.mktemp("pretraining")
-    corpus = place / "texts.txt"
-    corpus.write_text("\n".join(helpers.LINES))
-
-    def run(output):
-        encoder = str(trained("classification").encoder)
-        return pretrain(encoder, output, corpus=corpus, steps=2, batch_size=4, device="cpu")
-
-    run(place / "first")  # fills the cache
-    with full_from() as operations:
-        results = run(place / "whole")
-    return run, place / "whole", results, operations.count
-
-
-@pytest.mark.parametrize("moment", range(MOMENTS))
-def test_a_disk_that_is_full_while_pretraining(pretraining, tmp_path, moment):
-    run, whole, expected, count = pretraining
-    at = 1 + moment * (count - 1) // (MOMENTS - 1)
-    with full_from(at), pytest.raises((UserError, OSError), match="No space left"):
-        run(tmp_path / "full")
-    assert run(tmp_path / "full").loss_after == expected.loss_after
-    files = [
-        {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-        for folder in (whole, tmp_path / "full")
-    ]
-    assert files[0] == files[1]
 
 
 #: Operations that need space; "file" is opening a file for writing.
