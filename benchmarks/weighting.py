@@ -32,8 +32,8 @@ from auxlearn.core.errors import UserError
 from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.tokens import TokenizedTexts
+from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.setup import training_step
 from auxlearn.training.terms import Auxiliary
 from benchmarks.common import (

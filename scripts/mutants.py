@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant("objectives/masking.py", "means = (sums[ends] - sums[ends - counts]) / counts", "means = (sums[ends] - sums[ends - 1])", "tasks/test_masking_options.py"),
     Mutant("tasks/pmi.py", "2 * own - best[n]", "own - best[n]", "tasks/test_strategies.py"),
     Mutant("tasks/l3mask.py", "if complement else -log", "if not complement else -log", "tasks/test_masked.py"),
-    Mutant("tasks/simcse.py", "similarities / self", "similarities * self", "tasks/test_with_heads.py"),
+    Mutant("tasks/simcse.py", "similarities / self", "similarities * self", "tasks/test_simcse.py"),
     Mutant("data/batches.py", "dtype=torch.float64) ** smoothing", "dtype=torch.float64) ** (1 - smoothing)", "tasks/test_supervised.py"),
     # scoring
     Mutant("scoring/pseudo_likelihood.py", "(words == words.gather(1, latest.clamp(min=0)))", "targets", "scoring/test_pseudo_likelihood.py"),
@@ -84,8 +84,8 @@ MUTANTS = (
     Mutant("comparison/statistics.py", "self.total**2 / parts if", "self.total / parts if", "comparison/test_statistics.py"),
     Mutant("comparison/statistics.py", "(12 * datasets)", "(6 * datasets)", "comparison/test_statistics.py"),
     # learning rate
-    Mutant("training/optimizer.py", "(step + 1) / (self._warmup_steps + 1)", "step / self._warmup_steps", "training/test_step.py"),
-    Mutant("training/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_primary_only_phase.py"),
+    Mutant("encoders/optimizer.py", "(step + 1) / (self._warmup_steps + 1)", "step / self._warmup_steps", "training/test_step.py"),
+    Mutant("encoders/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_primary_only_phase.py"),
 )  # fmt: skip
 
 

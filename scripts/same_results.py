@@ -44,13 +44,13 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "branches": {"aux": ["l3mask", "simcse"], "weights": "meta"},
     "steps": {"aux": ["random_mlm"], "weights": {"meta": {"horizon": "steps"}}},
     "tartan": {"aux": ["mask_tuning"], "weights": "tartan", "metric": "macro_f1"},
-    "bf16": {"aux": ["replaced_tokens"], "weights": "tartan_released", "precision": "bf16"},
+    "bf16": {"aux": ["simcse"], "weights": "tartan_released", "precision": "bf16"},
     "accumulation": {
-        "aux": ["random_mlm", "consistency"],
+        "aux": ["random_mlm", "simcse"],
         "weights": "gcs",
         "gradient_accumulation_steps": 2,
     },
-    "lora": {"aux": ["sentence_order"], "weights": {"torchjd": {"rule": "PCGrad"}}, "lora_rank": 4},
+    "lora": {"aux": ["simcse"], "weights": {"torchjd": {"rule": "PCGrad"}}, "lora_rank": 4},
     "frozen": {
         "aux": ["random_mlm", "l3mask"],
         "weights": {"meta": {"horizon": "steps", "mix": "scaled"}},

@@ -146,10 +146,10 @@ def test_documents_show_the_examples_as_they_are(pages):
     for text in TEXTS.values():
         shown += re.findall(r"<!-- (examples/.*) -->\n```python", text)
         assert pages.with_examples(text) == text, "run `python docs/gen_pages.py`"
-    assert shown.count("examples/rare_first.py") >= 2
+    assert shown.count("examples/long_first.py") >= 2
     tasks = TEXTS[ROOT / "docs" / "tasks" / "index.md"]
     assert len(re.findall(r"<!-- auxlearn/tasks/\w+\.py -->\n```py\n", tasks)) == 3
-    example = ast.parse((ROOT / "examples" / "rare_first.py").read_text(encoding="utf-8"))
+    example = ast.parse((ROOT / "examples" / "long_first.py").read_text(encoding="utf-8"))
     del example.body[0]  # its docstring
     assert ast.dump(example) in [ast.dump(ast.parse(one)) for one in blocks(README, "python")]
 

@@ -17,7 +17,7 @@ from auxlearn.data.batches import collate
 from tests import helpers
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-PLUGINS = ("rare_first", "inverse_loss", "long_or_short", "brier", "word_pairs")
+PLUGINS = ("long_first", "inverse_loss", "long_or_short", "brier", "word_pairs")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def results(tmp_path_factory, encoder_folder):
         RunConfig(
             dataset=str(folder),
             encoder=str(encoder_folder("bert")),
-            aux=["rare_first", "long_or_short"],
+            aux=["long_first", "long_or_short"],
             loss="brier",
             weights="inverse_loss",
             plugins=tuple(str(EXAMPLES / f"{name}.py") for name in PLUGINS),
@@ -45,7 +45,7 @@ def results(tmp_path_factory, encoder_folder):
 
 def test_a_plug_in_task_trains_and_a_plug_in_weighting_sets_the_weights(results):
     found, steps = results
-    assert set(found.weights) == {"primary", "rare_first", "long_or_short"}
+    assert set(found.weights) == {"primary", "long_first", "long_or_short"}
     for name in found.weights:
         assert all(row[f"loss/{name}"] > 0 for row in steps)
     assert all(row["loss/primary"] < 2 for row in steps)  # as a Brier score is

@@ -51,7 +51,7 @@ RANGES = {
     "per_step": "[1, inf)",
     "informask.candidates": "[1, 10000]",
     **dict.fromkeys(("bias_folds", "passes"), "[2, inf)"),
-    **dict.fromkeys(("warmup_steps", "generator_weight", "smoothing", "gamma"), "[0, inf)"),
+    **dict.fromkeys(("warmup_steps", "smoothing", "gamma"), "[0, inf)"),
     **dict.fromkeys(("cut_weight", "divergence_weight", "entropy_penalty"), "[0, inf)"),
     "collocations": "[0, inf)",
     **dict.fromkeys(("strength", "weight", "margin"), "[0, inf)"),

@@ -66,7 +66,6 @@ REFUSED: dict[str, tuple[tuple[KindName, ...], str]] = {
     "pairs of splits": (("regression",), "no number is exactly right: leave 'pairs' out"),
     "dev heads": (_BUT_CLASSES, "they are fitted to single classes: choose dev_head own"),
     "selective": (_BUT_CLASSES, "it follows the confidence in a single class: choose another task"),
-    "consistency": (("dependency",), "trees are not compared: choose another task"),
     "pairs of texts": (("token_classification", "dependency"), "the words of one text have labels"),
     "windows of long texts": (
         ("dependency",),

@@ -26,6 +26,7 @@ from auxlearn.core.progress import ProgressBar
 from auxlearn.data.batches import BatchStream, collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
+from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder, copy_tensors
 
 #: ``fit(fold, train, held)`` fits a model on the examples ``train`` and returns the class
@@ -180,21 +181,13 @@ def fine_tune(
     """Fine-tune a classifier in place; it is in evaluation mode afterwards."""
     stream = BatchStream(texts, BATCH_SIZE, seed, "bias")
     total = settings.epochs * stream.steps_per_epoch
-    warmup = round(total * WARMUP)
     parameters = list(model.classifier.parameters())
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": WEIGHT_DECAY},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ],
-        lr=settings.learning_rate,
-    )
+    # Not fused, which rounds in another way: probabilities in caches stay those that are computed.
+    optimizer = build_optimizer(parameters, settings.learning_rate, WEIGHT_DECAY, fused=False)
+    schedule = LinearSchedule(optimizer, total, WARMUP)
     model.train()
     for step in range(total):
-        rising = (step + 1) / (warmup + 1)
-        falling = (total - step) / max(1, total - warmup)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (rising if step < warmup else falling)
+        schedule.apply(step)
         batch = stream.batch(step)
         assert batch.labels is not None
         with rng.seeded(seed, "dropout", step, device=model.device):

@@ -3,8 +3,8 @@
 A new masking strategy subclasses :class:`MaskedLanguageModelling` and defines its mask
 probabilities::
 
-    @register_task("rare_first")
-    class RareFirst(MaskedLanguageModelling):
+    @register_task("long_first")
+    class LongFirst(MaskedLanguageModelling):
         def mask_probabilities(self, batch):
             ...  # (batch, length)
 

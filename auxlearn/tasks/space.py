@@ -34,7 +34,7 @@ SCALE = 10.0
 
 Transform = Literal["none", "mask", "replace", "bert"]
 Representation = Literal["bidirectional", "left_to_right", "right_to_left", "random"]
-Output = Literal["denoise", "label", "tf", "tf_idf", "capital"]
+Output = Literal["denoise", "label", "tf", "tf_idf"]
 
 #: The data that have labels.
 TASK_TEXT = "task"
@@ -173,8 +173,7 @@ class SpaceOptions(Described):
 
     output: Annotated[tuple[Output, ...], OneOrMany] = ("denoise", "label")
     """What is predicted: denoise: the chosen tokens; label: the label of the text; tf, tf_idf: how
-    frequent the chosen tokens are in their text, how characteristic of it; capital: whether their
-    words begin with a capital."""
+    frequent the chosen tokens are in their text, how characteristic of it."""
 
     probability: float = Field(0.15, gt=0, le=1)
     """Probability of each token to be chosen."""
@@ -202,7 +201,7 @@ class Space(AuxiliaryTask):
 
     In each text tokens are chosen with ``probability``, and transformed. Objectives of tokens
     predict something of the chosen tokens: a mean over the texts of the mean over a text's chosen
-    tokens, of the cross-entropy in nats (``denoise``, ``capital``) or of the squared error (``tf``,
+    tokens, of the cross-entropy in nats (``denoise``) or of the squared error (``tf``,
     ``tf_idf``, both scaled to at most 10 in each text: Aroca-Ouellette and Rudzicz 2020,
     https://arxiv.org/abs/2010.12784). ``label`` predicts the label of the text, or those of its
     words (the mean over them), with a head of its own. The weighting `aang` learns how much each
@@ -251,8 +250,7 @@ class Space(AuxiliaryTask):
         self.name_in_run, self.seed, self.now = context.name, context.seed, 0
         self.random_ids = ordinary_ids(encoder.tokenizer)
         self.kind = encoder.kind
-        sources = [None, *options.corpus]
-        parts = [context.texts_of(source) for source in sources]
+        parts = [context.texts_of(source) for source in (None, *options.corpus)]
         self.texts = concatenate(
             *(replace(one, labels=None, tags=None, starts=None) for one in parts)
         )
@@ -265,13 +263,10 @@ class Space(AuxiliaryTask):
             found = [frequencies(one) for one in parts]
             self.targets = {"tf": torch.cat([tf for tf, _ in found])}
             self.targets["tf_idf"] = torch.cat([tf_idf for _, tf_idf in found])
-        if "capital" in options.output:
-            tags = [tag for one in sources for tag in context.token_tags(_capitals, one)]
-            self.targets["capital"] = torch.tensor([float(tag == "capital") for tag in tags])
         size, outputs = encoder.hidden_size, encoder.config.num_labels
         factories: Mapping[str, Callable[[], nn.Module]] = {
             "label": lambda: head_of(encoder, self.kind, outputs),
-            **dict.fromkeys(("tf", "tf_idf", "capital"), lambda: nn.Linear(size, 1)),
+            **dict.fromkeys(("tf", "tf_idf"), lambda: nn.Linear(size, 1)),
         }
         self.heads = {
             name: context.add_head(name, factories[name])
@@ -357,13 +352,8 @@ class Space(AuxiliaryTask):
         else:
             values = pad_token_values(self.texts, self.targets[output], batch.indices, 0)
             predicted = encoder.apply_head(self.heads[output], found.states).squeeze(-1)
-            error = (
-                nn.functional.binary_cross_entropy_with_logits
-                if output == "capital"
-                else nn.functional.mse_loss
-            )
             expected = upload(values[:, : chosen.shape[1]][chosen].float(), device)
-            losses = error(predicted, expected, reduction="none")
+            losses = nn.functional.mse_loss(predicted, expected, reduction="none")
         parts = 1 / chosen.sum(1).clamp(min=1)[:, None].expand_as(chosen)[chosen]
         return losses @ upload(parts.to(losses.dtype), device)
 
@@ -408,7 +398,3 @@ def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
         most.scatter_reduce_(0, text, inside, "amax")
         found.append((SCALE * inside / most.clamp(min=1e-9)[text]).float())
     return found[0], found[1]
-
-
-def _capitals(words: list[str]) -> list[str]:
-    return ["capital" if word[:1].isupper() else "" for word in words]

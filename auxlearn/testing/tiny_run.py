@@ -22,6 +22,7 @@ from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import Tokenization
 from auxlearn.encoders.load import load_encoder, save_untrained
+from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
 from auxlearn.kinds.base import Kind
@@ -30,7 +31,6 @@ from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.checkpoint import load_optimizer_tensors, optimizer_tensors
-from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.setup import auxiliary, training_step
 from auxlearn.weighting.base import Weighting
 

@@ -20,6 +20,7 @@ from auxlearn.core.metric_names import Quantity, sign
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
+from auxlearn.encoders.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.results.folder import RunFolder, append_jsonl, truncate_jsonl
 from auxlearn.training.checkpoint import (
@@ -30,7 +31,6 @@ from auxlearn.training.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
 )
-from auxlearn.training.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
 from auxlearn.training.plugin_checks import (
     calling,
     check_stepped,

@@ -50,6 +50,7 @@ from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute, usual_torch
 from auxlearn.encoders.load import check_length, load_encoder
+from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.source import encoder_content
 from auxlearn.evaluation.predict import texts_of
@@ -63,7 +64,6 @@ from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.checkpoint import CheckpointFolder, load_optimizer_tensors, optimizer_tensors
 from auxlearn.training.inputs import RunInputs, compare
 from auxlearn.training.loop import LOG_EVERY, Loop
-from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.setup import prepare_task
 
 #: Of the optimizer, as the defaults of a run are.

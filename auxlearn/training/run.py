@@ -28,6 +28,7 @@ from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import check_compiler, choose_compute
+from auxlearn.encoders.optimizer import LinearSchedule, run_optimizer
 from auxlearn.encoders.trainable import LowRankAdapters, compile_body
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import Surrogate, surrogate_report
@@ -46,7 +47,6 @@ from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.optimizer import LinearSchedule, run_optimizer
 from auxlearn.training.plugin_checks import calling
 from auxlearn.training.setup import (
     Materials,

@@ -17,6 +17,7 @@ from auxlearn.core import rng
 from auxlearn.core.metric_names import VALIDATION
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.batches import Batch, BatchStream
+from auxlearn.encoders.optimizer import LinearSchedule
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import Objective
@@ -28,7 +29,6 @@ from auxlearn.training.gradient_log import (
     copy_gradient,
     keeping_state,
 )
-from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.plugin_checks import (
     calling,
     check_frozen,

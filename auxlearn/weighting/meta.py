@@ -73,7 +73,7 @@ def account_of_steps(
 
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
-LEAST = 1 / 3
+LEAST_OF_GATE = 1 / 3
 
 
 @register_weighting("meta")
@@ -253,7 +253,7 @@ class Meta(LogitWeighting):
 
     def _bound_logits(self, step: TrainingStep) -> None:
         """Keep the logits of tasks that are not applied within what the gate leaves them."""
-        lowest = lowest_logit(self.logits, LEAST * self.options.gate)
+        lowest = lowest_logit(self.logits, LEAST_OF_GATE * self.options.gate)
         is_open = step.number + 1 < self.options.gate_share * step.total_steps
         with torch.no_grad():
             self.logits[1:].clamp_(min=lowest)

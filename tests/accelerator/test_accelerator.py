@@ -16,7 +16,7 @@ from tests.accelerator import pretend, runs
 from tests.test_conformance import TASK_OPTIONS, WEIGHTING_OPTIONS
 
 #: Waits of a step that a task cannot do without: what is sampled or chosen on the CPU.
-OF_TASK = {"mask_tuning": 1, "replaced_tokens": 2, "typhoon": 2, "mixture": 2}
+OF_TASK = {"mask_tuning": 1, "typhoon": 2, "mixture": 2}
 
 #: Waits of a step while the weights move; a rule that is not named here may wait once. The head
 #: that TARTAN and AANG fit in ten steps decides after each whether there is another.

@@ -56,7 +56,7 @@ def workspace(tmp_path_factory, one_layer) -> Path:
     (folder / "heuristics_evaluation_set.txt").write_text(hans)
     (folder / "new.csv").write_text("\n".join(["id,body", *(f"{n},x" for n in range(3))]))
     shutil.copytree(EXAMPLE_FILES, folder / "examples")
-    shutil.copy(EXAMPLE_FILES / "rare_first.py", folder / "my_task.py")
+    shutil.copy(EXAMPLE_FILES / "long_first.py", folder / "my_task.py")
     base = {"dataset": "data/reviews", "encoder": "encoder", "epochs": 1, "device": "cpu"}
     grid = {"method": {"single task": {"aux": []}, "MLM": {"aux": ["random_mlm"]}}}
     sweep = {"name": "reviews", "base": base, "grid": grid, "seeds": 2}

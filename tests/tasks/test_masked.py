@@ -314,7 +314,7 @@ def test_l3mask_scores_once_and_fills_the_progress_bar(trained_folder, tmp_path,
     assert scored == [10, 10, 4, 4]
 
 
-@pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning", "replaced_tokens"])
+@pytest.mark.parametrize("name", ["random_mlm", "l3mask", "mask_tuning"])
 def test_a_newly_initialised_head_is_refused(trained_bert, tmp_path, name, monkeypatch):
     monkeypatch.setattr(trained_bert, "new_language_model_head", True)
     with pytest.raises(EncoderError, match=f"'{name}' needs a pretrained .* --random-head"):

@@ -216,16 +216,6 @@ def test_frequencies_of_tokens_in_their_texts():
     assert tf_idf.tolist() == pytest.approx(expected, rel=1e-6)
 
 
-def test_capitals_are_those_of_the_words_as_they_were_written(make):
-    task, _ = make(output="capital", per_step=1)
-    for number, line in enumerate(LINES):
-        here = slice(*task.texts.offsets[number : number + 2].tolist())
-        first = task.texts.words[here] == 0
-        found = task.targets["capital"][here][first].tolist()
-        assert found == [line[0].isupper()] * len(found) != []
-    assert 0 < float(task.targets["capital"].mean()) < 0.5
-
-
 def test_what_cannot_be_trained_is_refused_in_one_line(make, encoder_folder, tmp_path):
     with pytest.raises(ConfigError, match="no legal objective"):
         make(output="label", representation="left_to_right")

@@ -6,8 +6,8 @@ import torch
 
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream
+from auxlearn.encoders.optimizer import LinearSchedule
 from auxlearn.tasks.base import AuxiliaryTask
-from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary
 from auxlearn.training.validation import ValidationObjective

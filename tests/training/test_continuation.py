@@ -19,7 +19,7 @@ from auxlearn.training import run as run_module
 from tests import helpers
 from tests.cli.helpers import error, write_split
 
-AUX = ["random_mlm", "sentence_order"]
+AUX = ["random_mlm", "simcse"]
 
 
 def settings(folder, encoder=None, data="data", **more):
@@ -70,8 +70,8 @@ def test_all_that_fits_is_taken(folder, one_layer, tmp_path, monkeypatch):
     for name, tensor in classifier.state_dict().items():
         assert torch.equal(encoder.classifier.state_dict()[name], tensor), name
     heads = folder / "first" / "heads"
-    (path,) = heads.glob("sentence_order/*.safetensors")
-    own = encoder.heads[f"sentence_order/{path.stem}"].state_dict()
+    (path,) = heads.glob("simcse/*.safetensors")
+    own = encoder.heads[f"simcse/{path.stem}"].state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in load_file(path).items())
     saved = load_file(heads / "language_model.safetensors")
     assert saved.keys() == encoder.language_model_head().keys()
@@ -81,7 +81,7 @@ def test_all_that_fits_is_taken(folder, one_layer, tmp_path, monkeypatch):
         assert torch.equal(tensor, saved[name])
     assert record["parts"] == [
         "encoder", "classification head", "masked-language-model head",
-        f"head sentence_order/{path.stem}",
+        f"head simcse/{path.stem}",
     ]  # fmt: skip
     assert record["digest"] == RunResults.load(folder / "first").digest
     assert "it has the same labels" in said

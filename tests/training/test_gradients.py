@@ -11,11 +11,11 @@ from auxlearn.core.metric_names import Quantity
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import UniformStream, collate
 from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.optimizer import LinearSchedule
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.gradient_log import GradientLog, compare_gradients, keeping_state
-from auxlearn.training.optimizer import LinearSchedule
 from auxlearn.training.sums import add_gradient
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.meta import Meta

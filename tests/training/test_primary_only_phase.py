@@ -10,11 +10,11 @@ from torch.distributions import MultivariateNormal
 from auxlearn import train
 from auxlearn.core.errors import DataError
 from auxlearn.core.files import read_checked_json, write_checked_json
+from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.l3mask import L3Mask
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.optimizer import LinearSchedule, build_optimizer
 from auxlearn.training.validation import (
     ValidationObjective,
     closed_form_head,

@@ -29,7 +29,7 @@ QUICK = [
     ("meta", {"horizon": "steps", "batches": 3}, ["l3mask", "supervised"], "r_drop"),
     ("meta", {"horizon": "steps", "unroll": 2, "mix": "scaled"}, ["random_mlm"], "focal"),
     ("tartan", {}, ["mask_tuning", "simcse"], "cross_entropy"),
-    ("meta", {}, ["consistency"], "r_drop"),
+    ("meta", {}, ["simcse"], "r_drop"),
 ]
 
 

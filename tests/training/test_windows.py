@@ -277,8 +277,8 @@ def test_a_batch_without_dropout_has_the_gradient_of_its_micro_batches(encoder_f
     "settings",
     [
         {"weights": {"meta": UNROLLED}, "aux": "random_mlm"},
-        {"weights": {"tartan": {}}, "aux": ("consistency", "selective")},
-        pytest.param({"loss": "hidden_cut", "aux": "sentence_order"}, marks=pytest.mark.slow),
+        {"weights": {"tartan": {}}, "aux": ("simcse", "selective")},
+        pytest.param({"loss": "hidden_cut", "aux": "simcse"}, marks=pytest.mark.slow),
         {"loss": "span_cutoff", "perturbed_text": "add"},
     ],
     ids=lambda one: "-".join(map(str, one)),

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.training.optimizer import LinearSchedule
+from auxlearn.encoders.optimizer import LinearSchedule
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import LABELS, LINES, tokenized
 from tests.training.harness import Given, Harness

@@ -10,7 +10,7 @@ import yaml
 from auxlearn import RunConfig
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.training.optimizer import LinearSchedule, run_optimizer
+from auxlearn.encoders.optimizer import LinearSchedule, run_optimizer
 from auxlearn.training.validation import ValidationObjective, initialise_head
 from auxlearn.weighting.learned import cosines_with
 from auxlearn.weighting.tartan import Tartan, TartanOptions, TartanReleased, tartan_logit_gradient

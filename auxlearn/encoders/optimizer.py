@@ -20,8 +20,9 @@ def build_optimizer(
     head_weight_decay: float | None = None,
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
+    fused: bool = True,
 ) -> torch.optim.AdamW:
-    """Return AdamW without weight decay on biases and normalisation weights; fused on the CPU,
+    """Return AdamW without weight decay on biases and normalisation weights; on the CPU ``fused``,
     where each parameter is then read and written once.
     """
     head_rate = learning_rate if head_learning_rate is None else head_learning_rate
@@ -47,7 +48,7 @@ def build_optimizer(
         lr=learning_rate,
         betas=betas,
         eps=epsilon,
-        fused=True if on_cpu else None,
+        fused=True if fused and on_cpu else None,
     )
 
 
