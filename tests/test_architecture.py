@@ -148,13 +148,8 @@ BUDGETS = {
     "results": 2787,
     "executors": 695,
     "evaluation": 1295,
-<<<<<<< HEAD
     "training": 4505,
     "mask_analysis": 797,
-=======
-    "training": 4505,
-    "mask_analysis": 1148,
->>>>>>> 666a3a5 (Three tasks that no comparison has are gone, the example is no built-in strategy, one AdamW with groups)
     "sweeps": 2010,
     "comparison": 3187,
     "reports": 686,

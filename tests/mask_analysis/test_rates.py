@@ -67,40 +67,7 @@ def test_probabilities_are_those_of_the_task(tiny_bert, tmp_path):
     assert _mask_rates(task, "even_ids").tolist() == expected
 
 
-<<<<<<< HEAD
 def test_a_text_says_how_many_times_as_often_as_at_random():
     text = ShownText(0, ["a", "b", "c"], {"t": [0.2, 0.3, 0.1]}, {"t": 0.2})
     assert text.times("t") == pytest.approx([1, 1.5, 0.5])
     assert ShownText(0, ["a"], {"t": [0.0]}, {"t": 0.0}).times("t") == [1.0]
-=======
-def test_a_fixed_share_comes_out_in_every_text(prepared, tiny_bert):
-    """Each draw masks the same number of tokens of a text, so their rates sum to it."""
-    task = prepared(TASKS.get("mask_tuning"), probability=0.2, selection="share")
-    before = tiny_bert.training
-    found = mask_rates(task, "mask_tuning", tiny_bert, 0, draws=40)
-    texts = prepared.texts
-    for number in range(len(texts)):
-        part = slice(int(texts.offsets[number]), int(texts.offsets[number + 1]))
-        maskable = int(texts.maskable[part].sum())
-        assert float(found.rates[part].sum()) == pytest.approx(max(1, round(0.2 * maskable)))
-    assert not found.rates[~texts.maskable].any()
-    assert found.rates[texts.maskable].std() < 0.1  # 0.063 by chance; one fixed choice gives 0.4
-    assert (found.draws, tiny_bert.training) == (40, before)
-    assert "predict_tokens" not in vars(tiny_bert)
-
-
-def test_other_tasks_that_mask_are_counted_and_those_that_do_not_are_told(prepared, tiny_bert):
-    task = prepared(TASKS.get("mask_tuning"), probability=0.3)
-    found = mask_rates(task, "mask_tuning", tiny_bert, 0, draws=30)
-    assert found.rates[prepared.texts.maskable].mean() == pytest.approx(0.3, abs=0.02)
-    assert mask_rates(prepared(TASKS.get("simcse")), "simcse", tiny_bert, 0) is None
-    assert torch.is_grad_enabled()
-
-
-def test_rates_within_the_noise_of_their_draws_are_shown_as_random_masking():
-    # Of 100 draws at 0.2 the standard error is 0.04.
-    text = ShownText(0, ["a", "b", "c", "d"], {"t": [0.2, 0.27, 0.29, 0.1]}, {"t": 0.2})
-    assert text.times("t", 100) == pytest.approx([1, 1, 1.45, 0.5])
-    assert text.times("t", None) == pytest.approx([1, 1.35, 1.45, 0.5])
-    assert ShownText(0, ["a"], {"t": [0.0]}, {"t": 0.0}).times("t", 100) == [1.0]
->>>>>>> 666a3a5 (Three tasks that no comparison has are gone, the example is no built-in strategy, one AdamW with groups)
