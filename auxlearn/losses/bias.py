@@ -203,15 +203,18 @@ def encoder_scores(
     texts = tokenization.tokenize_split(context.split, context.cache, context.progress)
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [
-        *(settings.epochs, settings.learning_rate, settings.examples),
+        settings.epochs,
+        settings.learning_rate,
+        settings.examples,
         texts.input_ids,
         texts.offsets,
         list(tensors),
         *tensors.values(),
         encoder.config.to_json_string(use_diff=False),
-        *([] if texts.windows is None else [encoder.window_pooling]),
-        encoder.device.type,  # rounding differs, and so does what fine-tuning makes of it
     ]
+    if texts.windows is not None:
+        depends.append(encoder.window_pooling)
+    depends.append(encoder.device.type)  # rounding differs, and so does what fine-tuning makes
     seed = derive_seed(context.seed, context.name, kind)
     fit = partial(encoder_fit, encoder, texts, settings, seed, _title(kind), context.progress)
     return cross_fitted(context, kind, folds, depends, fit)
@@ -230,8 +233,16 @@ def cross_fitted(
     """
     split, labels = context.split, _labels(context.split)
     key = content_key(
-        *("cross-fitted", FORMAT, kind, folds, context.seed, context.name),
-        *(split.texts, split.text_pairs, labels, split.label_names),
+        "cross-fitted",
+        FORMAT,
+        kind,
+        folds,
+        context.seed,
+        context.name,
+        split.texts,
+        split.text_pairs,
+        labels,
+        split.label_names,
         *depends,
     )
 
@@ -255,7 +266,9 @@ def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
     majority = float(np.bincount(labels).max()) / len(labels)
     logger.info(
         "%s: accuracy on the training examples %.3f, majority class %.3f",
-        *(title, accuracy, majority),
+        title,
+        accuracy,
+        majority,
     )
     if accuracy <= majority:
         logger.warning(

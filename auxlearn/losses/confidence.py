@@ -66,8 +66,9 @@ class Confidence(PrimaryLoss):
         bias = bias_scores(context, options)
         if options.teacher == "cross_fit":
             settings = FineTuning(options.teacher_epochs, options.teacher_learning_rate)
-            parts = ("teacher", options.bias_folds, settings, context.encoder)
-            teacher = encoder_scores(context, *parts)
+            teacher = encoder_scores(
+                context, "teacher", options.bias_folds, settings, context.encoder
+            )
         else:
             teacher = file_scores(context, Path(options.teacher), "teacher")
         self.facts = {"bias_accuracy": bias.accuracy, "teacher_accuracy": teacher.accuracy}

@@ -45,15 +45,20 @@ class Selective(ScoredMasking):
     def scores(self, context: ObjectiveContext) -> Tensor:
         require(context.split.kind, "selective")
         train = context.texts
+        pooling = [] if train.windows is None else [context.encoder.window_pooling]
         if train.labels is None or train.labels.unique().numel() < 2:
             raise ConfigError(f"{context.name} needs training examples of two or more classes")
         key = content_key(
             "selective",
             VERSION,
             context.encoder.language_model_fingerprint(),
-            *(train.input_ids, train.offsets, train.labels),
-            *(self.texts.input_ids, self.texts.offsets, self.texts.maskable),
-            *([] if train.windows is None else [context.encoder.window_pooling]),
+            train.input_ids,
+            train.offsets,
+            train.labels,
+            self.texts.input_ids,
+            self.texts.offsets,
+            self.texts.maskable,
+            *pooling,
         )
         return context.cache.get(key, lambda: {"scores": self._score(context)})["scores"]
 

@@ -225,8 +225,9 @@ class Space(AuxiliaryTask):
 
     def __init__(self, options: SpaceOptions) -> None:
         super().__init__(options)
-        further = [f"corpus_{number}" for number in range(2, len(options.corpus) + 1)]
-        self.data = [TASK_TEXT, *["corpus"][: len(options.corpus)], *further]
+        self.data = [TASK_TEXT]
+        for number in range(1, len(options.corpus) + 1):
+            self.data.append("corpus" if number == 1 else f"corpus_{number}")
         self.combinations = combinations(
             self.data, options.transform, options.representation, options.output
         )

@@ -321,21 +321,16 @@ class Meta(LogitWeighting):
     def _unrolled(self, step: TrainingStep) -> None:
         from auxlearn.weighting.unrolling import unrolled_gradient
 
-        heads_only = self.options.unroll_over == "heads"
         # An unroll only gives the gradient of the weighted sum: the norms need a pass of their own.
         # The scale factors of the first step are used for all of them.
         scaled = self.options.mix == "scaled"
         factors = self.mixture.measured_factors(step.gradients() if scaled else [], step)
         weights = self.weights * factors
         weight_gradient, first = unrolled_gradient(
-            step, weights, self.options.unroll, heads_only, self.options.batches
+            step, weights, self.options.unroll, self.options.batches
         )
         self._metrics = {}
-        if heads_only:
-            step.backward(weights)
-            step.optimizer_step()
-        else:
-            apply_gradient(step, first)
+        apply_gradient(step, first)
         self.apply_weight_gradient(self._charged(factors * weight_gradient.to(factors)))
 
     def _charged(self, gains: Tensor) -> Tensor:

@@ -144,10 +144,6 @@ class MetaOptions(LogitOptions, ValidationOptions):
     """Optimizer steps that the validation loss is differentiated through. More than one keeps the
     graphs of all of them and needs several times the memory."""
 
-    unroll_over: Literal["all", "heads"] = "all"
-    """Parameters that an unroll of several steps updates. With heads the encoder is frozen in it;
-    objectives that share no head with the primary task then get no gradient."""
-
     @field_validator("shares")
     @classmethod
     def _check_shares(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:

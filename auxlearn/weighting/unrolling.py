@@ -59,7 +59,7 @@ higher.register_optim(torch.optim.AdamW, DifferentiableAdamW)
 
 
 def unrolled_gradient(
-    step: TrainingStep, weights: Tensor, steps: int, heads_only: bool = False, batches: int = 1
+    step: TrainingStep, weights: Tensor, steps: int, batches: int = 1
 ) -> tuple[Tensor, Gradient]:
     """Differentiate the validation loss through several optimizer steps with constant weights.
 
@@ -80,8 +80,6 @@ def unrolled_gradient(
         higher.innerloop_ctx(step.model, step.optimizer) as (model, optimizer),
     ):
         try:
-            if heads_only:
-                _freeze_encoder(step, model)
             for lookahead in range(steps):
                 losses = step.functional_losses(model, lookahead)
                 optimizer.step(
@@ -96,17 +94,6 @@ def unrolled_gradient(
             _release(model, optimizer)
     places = {id(parameter): place for place, parameter in enumerate(step.model.parameters())}
     return weight_gradient, [first[0][places[id(parameter)]] for parameter in step.parameters]
-
-
-def _freeze_encoder(step: TrainingStep, model: Any) -> None:
-    frozen = {
-        id(parameter)
-        for parameter, placement in zip(step.parameters, step.placements, strict=True)
-        if placement == "encoder"
-    }
-    for original, copy in zip(step.model.parameters(), model.parameters(), strict=True):
-        if id(original) in frozen:
-            copy.requires_grad_(False)
 
 
 def _release(model: Any, optimizer: Any) -> None:

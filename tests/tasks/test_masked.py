@@ -104,13 +104,6 @@ def test_random_tokens_are_never_special(trained_bert, tmp_path):
     assert set(task.random_ids.tolist()) == set(range(len(tokenizer))) - special
 
 
-def test_random_masking_is_uniform(trained_bert, tmp_path):
-    task = prepared(RandomMLM, trained_bert, tmp_path, texts=HARD_TEXTS, probability=0.25)
-    batch = batch_of(task)
-    assert not batch.maskable.all()
-    assert torch.equal(task.mask_probabilities(batch), 0.25 * batch.maskable.double())
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -344,18 +337,3 @@ def test_options_reach_the_scorer_and_the_cache_keeps_them_apart(trained_bert, t
         found.append(task.probabilities)
     assert len(list(tmp_path.glob("*.safetensors"))) == len(WAYS)
     assert all(not torch.equal(found[0], other) for other in found[1 : len(WAYS)])
-
-
-def test_the_scores_are_converted_chunk_by_chunk(trained_bert, monkeypatch):
-    """Converting all of them for every chunk would take time quadratic in the number of texts."""
-    texts = tokenized(trained_bert, LINES)
-    scores = torch.rand(len(texts.input_ids), generator=torch.Generator().manual_seed(0))
-    expected = masking.rescale_texts(texts, scores, 0.15)
-    real, given = masking.rescale_to_mean, []
-    monkeypatch.setattr(masking, "CHUNK_TEXTS", 4)
-    monkeypatch.setattr(
-        masking, "rescale_to_mean", lambda own, *more: given.append(len(own)) or real(own, *more)
-    )
-    torch.testing.assert_close(masking.rescale_texts(texts, scores, 0.15), expected)
-    assert max(given) == 4
-    assert sum(given) == len(LINES)

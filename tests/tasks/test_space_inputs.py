@@ -46,7 +46,7 @@ def test_a_corpus_adds_16_objectives_that_denoise_it():
 
 
 @pytest.mark.parametrize(
-    ("corpora", "outputs", "count"), [(1, 5, 24 + 3 * 16 + 4 * 16), (2, 2, 56)]
+    ("corpora", "outputs", "count"), [(1, 4, 24 + 2 * 16 + 3 * 16), (2, 2, 56)]
 )
 def test_what_each_axis_adds(corpora, outputs, count):
     data = ["task", *(f"corpus_{number}" for number in range(corpora))]

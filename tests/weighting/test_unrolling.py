@@ -116,18 +116,6 @@ def test_unrolled_weights_change_and_the_step_is_the_first_of_the_unroll():
     assert rule.weights.std() > 1e-3
 
 
-def test_an_unroll_over_the_heads_freezes_the_encoder():
-    fake = network_after(sgd, 0.0, 3)
-    found, first = unrolled_gradient(fake, CHOSEN, 2, heads_only=True)
-    assert [part is None for part in first] == [True, True, False, False]
-    # The auxiliary losses share no head with the primary one, so that they get no gradient.
-    assert found[0] != 0
-    assert found[1:].tolist() == [0, 0]
-    before = [p.detach().clone() for p in fake.parameters]
-    Meta(meta_options(unroll=2, unroll_over="heads"), NAMES).step(fake)
-    assert all(not torch.equal(p, b) for p, b in zip(fake.parameters, before, strict=True))
-
-
 @pytest.fixture
 def harness(one_layer):
     def make(folder=one_layer):
@@ -182,15 +170,13 @@ def test_two_steps_of_an_encoder_by_central_differences(harness):
     torch.testing.assert_close(found, slopes(after, weights, 1e-4), rtol=1e-6, atol=1e-12)
 
 
-@pytest.mark.parametrize("over", ["all", "heads"])
-def test_an_unroll_records_each_loss_once(harness, over):
+def test_an_unroll_records_each_loss_once(harness):
     made, plain = harness(), harness()
     advance(made, 1)
     advance(plain, 1)
     plain.training_step.backward((0.5, 0.5))
-    Meta(
-        meta_options(unroll=2, unroll_over=over, initial=None, floor=0), made.training_step.names
-    ).step(made.training_step)
+    options = meta_options(unroll=2, initial=None, floor=0)
+    Meta(options, made.training_step.names).step(made.training_step)
     for name, loss in plain.training_step.losses.items():
         torch.testing.assert_close(made.training_step.losses[name], loss, rtol=1e-9, atol=0)
 
@@ -234,10 +220,9 @@ def live_tensors():
     return sum(one.numel() for one in objects if issubclass(type(one), torch.Tensor))
 
 
-@pytest.mark.parametrize("unroll", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_memory_does_not_grow_over_meta_steps(harness, unroll):
+def test_memory_does_not_grow_over_meta_steps(harness):
     made = harness()
-    rule = Meta(meta_options(unroll=unroll, initial=None), made.training_step.names)
+    rule = Meta(meta_options(unroll=2, initial=None), made.training_step.names)
     gc.collect()
     gc.disable()  # what is freed only by the collector would show
     try:
@@ -250,15 +235,6 @@ def test_memory_does_not_grow_over_meta_steps(harness, unroll):
     finally:
         gc.enable()
     assert max(sizes) == sizes[0], sizes
-
-
-def test_unfused_attention_is_logged_once(harness, caplog):
-    made = harness()
-    advance(made, 1)
-    with caplog.at_level("INFO", logger="auxlearn"):
-        for _ in range(2):
-            unrolled_gradient(made.training_step, torch.tensor([0.6, 0.4]), 1)
-    assert sum("attention is computed unfused" in line for line in caplog.messages) == 1
 
 
 SHAPES = [(3, 4), (5,), (2, 2), (4,)]
