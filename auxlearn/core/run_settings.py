@@ -339,9 +339,9 @@ class RunSettings(
             value = getattr(self, name)
             changed = [one for one in others if one in given and getattr(self, one) != usual[one]]
             if changed and (value == usual[name] if needed is None else value != needed):
+                other = f"{name} {needed}" if needed else name
                 raise ConfigError(
-                    f"{changed[0]}: it has no effect without {name}{f' {needed}' * bool(needed)}: "
-                    "add that, or leave it out"
+                    f"{changed[0]}: it has no effect without {other}: add that, or leave it out"
                 )
 
     @model_validator(mode="after")

@@ -18,10 +18,8 @@ from auxlearn.core.files import read_record, write_checked_json
 
 FILE = "environment.json"
 
-_PACKAGES = (
-    *("auxlearn", "torch", "transformers", "tokenizers", "datasets", "higher"),
-    *("scikit-learn", "numpy"),
-)
+#: Packages that compute, or whose versions change what is read.
+_PACKAGES = "auxlearn torch transformers tokenizers datasets higher scikit-learn numpy"
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ def describe_environment() -> Environment:
 @cache
 def _versions() -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
+    for package in _PACKAGES.split():
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

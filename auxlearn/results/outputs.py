@@ -12,13 +12,9 @@ from auxlearn.core.files import check_output, delete_old_parts, expand
 from auxlearn.data.tables import READ_FORMATS
 
 #: Names in a run folder that belong to the run.
-RUN_NAMES = frozenset(
-    {
-        *("config.yaml", "inputs.json", "environment.json", "results.json", "error.log"),
-        *("metrics.jsonl", "perturbations.jsonl", "predictions", "plots", "data"),
-        *("model", "heads", "adapter", "checkpoint", "branches", "tracker_id.txt"),
-    }
-)
+_RUN = "config.yaml inputs.json environment.json results.json error.log metrics.jsonl"
+_RUN += " perturbations.jsonl predictions plots data model heads adapter checkpoint branches"
+RUN_NAMES = frozenset([*_RUN.split(), "tracker_id.txt"])
 #: Names in the folder of a sweep that belong to the sweep.
 SWEEP_NAMES = frozenset(
     ["sweep.yaml", "plan.json", "results.json", "trials", "failures", "logs", "data"]

@@ -25,16 +25,16 @@ from auxlearn.sweeps.plan import (
 )
 from auxlearn.sweeps.sweep_file import SweepFile, dump_sweep
 from auxlearn.training.checkpoint import CheckpointFolder
-from auxlearn.training.inputs import Comparison, InputReader
+from auxlearn.training.inputs import InputChanges, InputReader
 from auxlearn.training.pretrain import pretrain
 
 
-def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> Comparison:
+def compare_inputs(folder: SweepFolder, trial: Trial, reader: InputReader) -> InputChanges:
     """Compare the inputs that a trial recorded, if it has begun, with the present ones."""
     run = folder.run(trial.digest)
     begun = run.finished or CheckpointFolder(run.checkpoint_path).any
     if not begun or run.in_use:
-        return Comparison()
+        return InputChanges()
     return reader.compare(run.with_own_data(trial.config), recorded_inputs(run.path))
 
 

@@ -63,7 +63,7 @@ def save_inputs(folder: Path, inputs: RunInputs) -> None:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class InputChanges:
     """The inputs of a run compared with those that exist now."""
 
     changed: tuple[str, ...] = ()  # descriptions of the inputs that differ now
@@ -76,11 +76,11 @@ class Comparison:
         return f"{', '.join(self.changed)} {verb} changed"
 
 
-def compare(
+def changes_in(
     recorded: RunInputs,
     now: Callable[[str, Content], Content],
     exists: Callable[[str], bool] = lambda name: True,
-) -> Comparison:
+) -> InputChanges:
     """Compare recorded inputs with what ``now`` returns for each, given its name and its content.
 
     What ``exists`` and can no longer be read has changed; what does not is missing.
@@ -100,7 +100,7 @@ def compare(
             if differing := sorted(one for one in both if before.get(one) != present.get(one)):
                 shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
                 changed.append(f"the {name} ({shown})")
-    return Comparison(tuple(changed), tuple(missing))
+    return InputChanges(tuple(changed), tuple(missing))
 
 
 def _source(name: str) -> str:
@@ -115,9 +115,9 @@ class InputReader:
         self._contents: dict[str, Content | UserError] = {}
         self._datasets: dict[str, tuple[str, tuple[str, ...], Kind, bool]] = {}
 
-    def compare(self, config: RunConfig, recorded: RunInputs) -> Comparison:
+    def compare(self, config: RunConfig, recorded: RunInputs) -> InputChanges:
         code = code_content(config)
-        return compare(
+        return changes_in(
             recorded,
             lambda name, before: self._content(name, config, before, code),
             lambda name: self._exists(name, config),
@@ -227,7 +227,9 @@ class InputRecord(InputTracker):
                 for name, content in before.items()
                 if name in present or not name.startswith((_OOD, _FURTHER))
             }
-            self._refuse(compare(kept, lambda name, _: _read_again(name) or present.get(name, {})))
+            self._refuse(
+                changes_in(kept, lambda name, _: _read_again(name) or present.get(name, {}))
+            )
             self._inputs = {**before, **present}
         save_inputs(folder, self._inputs)
 
@@ -245,11 +247,11 @@ class InputRecord(InputTracker):
 
     def _add(self, name: str, content: Content) -> None:
         recorded = self._inputs.get(name, content)
-        self._refuse(compare({name: recorded}, lambda *_: content))
+        self._refuse(changes_in({name: recorded}, lambda *_: content))
         self._inputs = {**self._inputs, name: recorded}
         save_inputs(self._folder, self._inputs)
 
-    def _refuse(self, comparison: Comparison) -> None:
+    def _refuse(self, comparison: InputChanges) -> None:
         if comparison.changed:
             raise RunError(
                 f"the run in {self._folder} cannot be resumed, as {comparison.changes} since it "

@@ -62,7 +62,7 @@ from auxlearn.results.folder import FAULT, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.training.checkpoint import CheckpointFolder, load_optimizer_tensors, optimizer_tensors
-from auxlearn.training.inputs import RunInputs, compare
+from auxlearn.training.inputs import RunInputs, changes_in
 from auxlearn.training.loop import LOG_EVERY, Loop
 from auxlearn.training.setup import prepare_task
 
@@ -144,7 +144,7 @@ class PretrainFolder:
             record = self._read() or _Record({}, {})
             begun = self.checkpoints.any or record.results
             before = record.inputs if begun else {}
-            found = compare(before, lambda name, _: inputs.get(name, {}))
+            found = changes_in(before, lambda name, _: inputs.get(name, {}))
             if found.changed:
                 raise RunError(
                     f"the pretraining in {self.path} cannot be resumed, as {found.changes} since "

@@ -50,22 +50,6 @@ def test_without_shared_memory_one_line_says_what_is_needed(sweep_file, tmp_path
     assert "no process can be started here (Permission denied)" in error.output
 
 
-def test_the_end_of_a_terminal_does_not_kill_the_helper_of_loky():
-    script = """
-import os, signal, time
-from auxlearn.executors.local import _quiet_tracker
-from joblib.externals.loky.backend.resource_tracker import _resource_tracker as helper
-signal.signal(signal.SIGHUP, lambda *_: print("received", flush=True))
-with _quiet_tracker():
-    os.kill(helper._pid, signal.SIGHUP)
-    os.kill(os.getpid(), signal.SIGHUP)
-    time.sleep(1)
-    print(os.waitpid(helper._pid, os.WNOHANG))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["received", "(0, 0)"], done.stderr
-
-
 @pytest.mark.slow
 def test_every_kind_of_failure_is_named(sweep_file, tmp_path):
     states = {"crashing": "crash", "killed": "killed", "hungry": "out of memory"}

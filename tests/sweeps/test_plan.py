@@ -128,13 +128,6 @@ def test_a_task_that_is_chosen_twice_stays_two_tasks(trials):
         trials(base={"aux": aux, "aux.random_mlm_3.probability": 0.1})
 
 
-def test_a_task_with_a_name_of_its_own_has_its_options_under_it(trials):
-    base = {"aux": ["random_mlm:words", "random_mlm"]}
-    (trial,) = trials(base=base, grid={"aux.words.probability": [0.2]}, seeds=1)
-    assert [one.written for one in trial.config.aux] == ["random_mlm:words", "random_mlm"]
-    assert [one.options["probability"] for one in trial.config.aux] == [0.2, 0.15]
-
-
 def test_axes_in_braces_are_replaced_by_their_labels_at_any_depth(sweep_of):
     corpus = [{"random_mlm": {"corpus": "texts/{dataset}.txt"}}]
     sweep = sweep_of(

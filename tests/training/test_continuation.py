@@ -137,11 +137,9 @@ def test_a_run_records_what_it_began_from(folder, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda run: shutil.rmtree(run), "is not a run folder: it has no config.yaml"),
         (lambda run: (run / "results.json").unlink(), "is not finished: resume it"),
         (lambda run: (run / "model/model.safetensors").write_bytes(b"x"), "is damaged"),
         (lambda run: (run / "heads/language_model.safetensors").write_bytes(b"x"), "is damaged"),
-        (lambda run: (run / "results.json").write_text("{}"), "is damaged"),
     ],
 )
 def test_an_unusable_source_is_refused_in_one_line(folder, tmp_path, change, message):

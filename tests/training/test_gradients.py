@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from auxlearn import train
-from auxlearn.core.metric_names import Quantity
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import UniformStream, collate
 from auxlearn.encoders.load import load_encoder
@@ -24,8 +22,6 @@ from tests.helpers import (
     LABELS,
     LINES,
     context,
-    kill_before_step,
-    read_lines,
     tokenized,
     without_dropout,
 )
@@ -154,33 +150,6 @@ def test_what_an_objective_learns_while_measuring_is_forgotten():
     with keeping_state([one]):
         one.calls += 1
     assert one.calls.item() == 0
-
-
-def test_a_run_records_them_and_a_resumed_run_the_same(config, tmp_path):
-    weights = {"fixed": {"mix": "gradients"}}  # separate steps know every gradient anyway
-    settings = {"aux": ["random_mlm"], "weights": weights, "max_length": 16}
-    plain = train(config(**settings, output=str(tmp_path / "plain")))
-    made = config(**settings, gradient_log_steps=2, output=str(tmp_path / "asked"))
-    found = train(made)
-    assert found.reproducible()["evaluations"] == plain.reproducible()["evaluations"]
-    assert found.digest == plain.digest
-
-    def rows(name):
-        lines = read_lines(tmp_path / name / "metrics.jsonl")
-        return [row for row in lines if row["kind"] == "train"]
-
-    before, after = rows("plain"), rows("asked")
-    for one, other in zip(before, after, strict=True):
-        assert one.items() <= other.items()
-        assert not Quantity.GRADIENT_COSINE.read(one)
-        assert set(Quantity.GRADIENT_COSINE.read(other)) == {
-            PAIR, "primary/validation", "random_mlm/validation",
-        }  # fmt: skip
-        assert 0 <= other[f"conflict/{PAIR}"] <= 1
-    again = made.model_copy(update={"output": str(tmp_path / "again")})
-    kill_before_step(7, again)
-    train(again)
-    assert rows("again") == after
 
 
 def test_parameters_that_share_a_gradient_tensor_are_added_up_apart():

@@ -1,6 +1,5 @@
 """A run folder is what it says it is: settings, checkpoint, results and model are of one run."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -58,16 +57,6 @@ def test_settings_and_hash_edited_together_are_not_those_of_the_results(run, con
     for read in (auxlearn.load_run, lambda run: train(other)):
         with helpers.one_line(RunError, "is of another run than config.yaml"):
             read(run)
-
-
-def test_an_edited_run_with_a_plug_in_is_noticed_when_it_is_asked_for(config, tmp_path):
-    plugin = tmp_path / "plugin.py"
-    plugin.write_text("")
-    given = config(aux=[], weights="fixed", plugins=(str(plugin),))
-    run = train(given).folder
-    edit(run, "epochs: 2", "epochs: 6")
-    with helpers.one_line(RunError, "holds the results of other settings"):
-        train(given.model_copy(update={"epochs": 6}))
 
 
 def test_results_and_model_of_another_seed_are_refused(run, finished):
@@ -135,29 +124,25 @@ def test_the_checkpoint_of_another_pretraining_is_refused(one_layer, tmp_path, m
         pretrain(str(one_layer), tmp_path / "seed0", seed=0, **given)
 
 
-@pytest.mark.parametrize("moment", ["prepare", "step"])
-def test_a_plug_in_that_changes_the_working_folder_is_named(tmp_path, config, monkeypatch, moment):
+def test_a_plug_in_that_changes_the_working_folder_is_named(tmp_path, config, monkeypatch):
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
-    target = TrainingLoop if moment == "step" else auxlearn.training.run._Run
-    real = getattr(target, "run_step" if moment == "step" else "prepare")
+    real = TrainingLoop.run_step
 
     def changed(self):
         found = real(self)
         os.chdir(tmp_path / "other")
         return found
 
-    monkeypatch.setattr(target, real.__name__, changed)
+    monkeypatch.setattr(TrainingLoop, "run_step", changed)
     with helpers.one_line(UserError, f"the working folder was changed to {tmp_path / 'other'}"):
         train(config(aux=[], weights="fixed", output="run"))
     assert Path.cwd() == tmp_path
     assert not list((tmp_path / "other").iterdir())
     assert not (tmp_path / "run" / ".lock").exists()
-    assert not (tmp_path / "run").exists() or moment == "step"
 
 
-@pytest.mark.parametrize("moment", ["step", "evaluation", "export"])
-@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(("moment", "replaced"), [("step", False), ("export", True)])
 def test_a_run_whose_folder_was_deleted_writes_nothing_more(
     config, finished, tmp_path, monkeypatch, moment, replaced
 ):
@@ -177,7 +162,6 @@ def test_a_run_whose_folder_was_deleted_writes_nothing_more(
 
     target, name = {
         "step": (TrainingLoop, "run_step"),
-        "evaluation": (TrainingLoop, "_evaluate"),
         "export": (auxlearn.training.run._Run, "results"),
     }[moment]
     real = getattr(target, name)
@@ -196,9 +180,7 @@ def test_a_run_whose_folder_was_deleted_writes_nothing_more(
         assert RunResults.load(run).config["seed"] == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["config.yaml", "results.json", "inputs.json", "model/manifest.json"]
-)
+@pytest.mark.parametrize("name", ["results.json", "model/manifest.json"])
 def test_a_file_that_may_not_be_read_is_not_called_damaged(run, monkeypatch, name):
     real = open
 
@@ -208,24 +190,7 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(run, monkeypatch, nam
         return real(path, *arguments, **options)
 
     monkeypatch.setattr("builtins.open", refusing)
-    line = error(
-        "compare" if name == "inputs.json" else "predict",
-        run,
-        *([] if name == "inputs.json" else ["a text"]),
-    )
+    line = error("predict", run, "a text")
     assert f"{name} cannot be read (Permission denied)" in line
     assert "delete" not in line
     assert "damaged" not in line
-
-
-def test_a_checkpoint_that_may_not_be_read_is_not_called_damaged(config, monkeypatch):
-    own = config(aux=[], weights="fixed")
-    folder = killed(own)
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr("auxlearn.training.checkpoint.load_file", refuse)
-    with helpers.one_line(RunError, "checkpoint cannot be read (Permission denied): change its"):
-        train(own)
-    assert json.loads((folder.checkpoint_path / "latest.json").read_text())["run"]

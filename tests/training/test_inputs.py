@@ -17,7 +17,6 @@ from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
 from auxlearn.encoders.source import encoder_content
 from auxlearn.results.folder import recorded_inputs
-from auxlearn.training import setup
 from tests import helpers
 
 PLUGIN = """
@@ -211,15 +210,6 @@ def test_data_that_can_no_longer_be_read_have_changed(finished):
         train(config)
 
 
-def test_a_checkpoint_left_by_a_kill_just_after_the_results_is_deleted(finished):
-    place, config, results = finished
-    left = place / "run" / "checkpoint" / "step-00000006"
-    left.mkdir(parents=True)
-    (left / "encoder.safetensors").write_bytes(b"x")
-    assert train(config) == results
-    assert not (place / "run" / "checkpoint").exists()
-
-
 @pytest.fixture
 def killed(tmp_path, encoder_folder):
     def make(steps: int) -> RunConfig:
@@ -275,17 +265,6 @@ def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_c
             patch.setitem(digests, name, "2")
             with pytest.raises(RunError, match=rf"the task random_mlm \({name}\) has changed"):
                 train(config)
-
-
-def test_another_process_may_finish_the_run_while_this_one_reads(finished, monkeypatch):
-    """What is finished by the time the folder is claimed is not trained again."""
-    _, config, results = finished
-    reading = Mock(side_effect=setup.load_initial_encoder)
-    monkeypatch.setattr(setup, "load_initial_encoder", reading)
-    finished = property(lambda _: reading.called)
-    monkeypatch.setattr("auxlearn.results.folder.RunFolder.finished", finished)
-    monkeypatch.setattr("auxlearn.training.run.TrainingLoop", None)
-    assert train(config) == results
 
 
 def test_an_encoder_of_the_hub_is_known_by_its_commit(tmp_path, encoder_folder, monkeypatch):

@@ -9,10 +9,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from auxlearn import train
 from auxlearn.encoders.tokenizer import load_tokenizer
-from auxlearn.training import run as run_module
-from auxlearn.training.setup import HEAD_MARGIN
 from tests import helpers
-from tests.encoders.test_tiny import SENTENCES
 
 NUMBERS = re.compile(r"on ([\d,]+) masked tokens of dev is ([\d.]+) nats, .* in train ([\d.]+);")
 
@@ -53,7 +50,7 @@ def begin(config, monkeypatch):
     return said.warnings
 
 
-@pytest.mark.parametrize("task", ["random_mlm", "l3mask", "mask_tuning"])
+@pytest.mark.parametrize("task", ["l3mask", "mask_tuning"])
 def test_a_head_that_knows_token_frequencies_alone_is_noticed(config, useless, monkeypatch, task):
     (line,) = begin(config(encoder=str(useless), aux=[task]), monkeypatch)
     assert line.startswith(
@@ -91,35 +88,3 @@ def test_a_newly_initialised_head_is_called_so(config, encoder_folder, tmp_path,
 
     results = train(config(encoder=str(folder), aux=["random_mlm"], random_head=True, epochs=1))
     assert (results.folder / "heads" / "language_model.safetensors").is_file()  # as it is trained
-
-
-def test_the_built_in_encoder_knows_more_than_frequencies(config, tmp_path, monkeypatch):
-    rows = [{"text": text, "label": "ab"[n % 2]} for n, text in enumerate(SENTENCES)]
-    data = helpers.write_splits(tmp_path / "data", train=rows, dev=rows, test=rows)
-    settings = {"dataset": str(data), "encoder": "tiny", "aux": ["random_mlm"]}
-    assert HEAD_MARGIN < 1
-    for margin, warned in ((1.0, False), (10.0, True)):
-        monkeypatch.setattr("auxlearn.training.setup.HEAD_MARGIN", margin)
-        assert bool(begin(config(**settings), monkeypatch)) == warned
-
-
-def test_a_resumed_run_does_not_ask_again_and_nothing_depends_on_the_question(
-    config, useless, monkeypatch, tmp_path
-):
-    settings = {"encoder": str(useless), "aux": ["mask_tuning"]}
-    said = Messages()
-    run, killed = tmp_path / "run", tmp_path / "killed"
-    with monkeypatch.context() as patch:
-        helpers.copy_before_step(patch, 5, killed)  # a checkpoint is made after four
-        whole = train(config(**settings), said)
-    assert len(said.warnings) == 1
-    run.rename(tmp_path / "whole")
-    killed.rename(run)
-    again = Messages()
-    assert train(config(**settings), again).reproducible() == whole.reproducible()
-    assert not again.warnings
-
-    run.rename(tmp_path / "resumed")
-    monkeypatch.setattr(run_module, "describe_language_model", lambda *given: "")
-    assert train(config(**settings)).reproducible() == whole.reproducible()
-    helpers.assert_same_files(run, tmp_path / "whole")

@@ -1,7 +1,6 @@
 """Masked language modelling before fine-tuning: where its text comes from."""
 
 import os
-import shutil
 import signal
 from math import nan
 from unittest.mock import Mock
@@ -10,7 +9,6 @@ import pytest
 
 from auxlearn.core import errors
 from auxlearn.core.errors import DataError, RunError, UserError
-from auxlearn.core.locks import Lock
 from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training import pretrain as module
@@ -22,7 +20,7 @@ def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folde
     helpers.write_splits(tmp_path, corpus=[{"body": line} for line in helpers.LINES[:6]])
     settings = {"corpus": tmp_path / "corpus.jsonl", "steps": 1, "batch_size": 2, "device": "cpu"}
     encoder = str(encoder_folder("bert"))
-    with pytest.raises(DataError, match="name the column with text_column"):
+    with pytest.raises(DataError, match="text_column"):
         pretrain(encoder, tmp_path / "refused", **settings)
     made = pretrain(encoder, tmp_path / "made", text_column="body", **settings)
     assert made.texts == 5  # one is held out
@@ -82,7 +80,7 @@ def test_a_finished_pretraining_is_not_repeated(finished, tapt, monkeypatch):
 KILLED = Mock(side_effect=SystemExit)
 
 
-@pytest.mark.parametrize(("every", "steps"), [(0.0, 5), (1e9, 3), (0.0, 6)])
+@pytest.mark.parametrize(("every", "steps"), [(0.0, 5), (0.0, 6)])
 def test_a_killed_pretraining_ends_with_the_same_bytes(
     finished, tapt, tmp_path, monkeypatch, every, steps
 ):
@@ -109,12 +107,11 @@ def test_a_killed_pretraining_ends_with_the_same_bytes(
     assert results.loss_before == finished[1].loss_before
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch, number):
+def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch):
     real = RandomMLM.loss
 
     def loss(*arguments):
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGHUP)
         return real(*arguments)
 
     monkeypatch.setattr(RandomMLM, "loss", loss)
@@ -145,15 +142,6 @@ def test_a_pretraining_that_diverges_at_once_leaves_its_folder_free(tapt, tmp_pa
     assert tapt(tmp_path / "out", seed=1).steps == 6
 
 
-def test_two_processes_do_not_share_a_folder(tapt, tmp_path):
-    (tmp_path / "out").mkdir()
-    lock = Lock(tmp_path / "out" / ".lock")
-    lock.acquire()
-    with pytest.raises(errors.RunInUse, match=f"process {os.getpid()} on .* is running in"):
-        tapt(tmp_path / "out")
-    lock.release()
-
-
 def test_changed_texts_are_noticed_on_resume(tapt, tmp_path, monkeypatch):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(helpers.LINES))
@@ -173,9 +161,6 @@ OUTPUTS = {
     "the working folder": lambda f: (f / "thesis.tex").write_text("x"),
     "a file": lambda f: (f.rmdir(), f.write_text("x")),
     "a damaged record": lambda f: (f / "pretraining.json").write_text("{"),
-    "a record of other values": lambda f: (f / "pretraining.json").write_text('{"settings": 1}'),
-    "a link that leads out": lambda f: (f / "checkpoint").symlink_to("/tmp"),
-    "a pipe": lambda f: os.mkfifo(f / "pipe"),
 }
 
 
@@ -187,16 +172,4 @@ def test_the_output_is_checked_before_any_work(tapt, tmp_path, monkeypatch, what
     folder.mkdir()
     OUTPUTS[what](folder)
     with helpers.one_line(UserError, str(folder)):
-        tapt(folder)
-
-
-def test_a_home_folder_is_meant_by_a_tilde(tapt, finished, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    folder = shutil.copytree(finished[0], tmp_path / "made")
-    assert tapt("~/made").seconds == 0
-    with pytest.raises(UserError, match="no home folder for ~nosuchuser/x"):
-        tapt("~nosuchuser/x")
-    # A damaged result is one line.
-    (folder / "model.safetensors").write_bytes(b"")
-    with pytest.raises(errors.EncoderError, match="is damaged"):
         tapt(folder)

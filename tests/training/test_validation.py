@@ -177,8 +177,8 @@ def test_the_loss_for_accuracy_is_the_mean_probability_of_other_classes(
         torch.testing.assert_close(made.loss(tiny_bert, step), expected)
 
 
-@pytest.mark.parametrize("size", [3, 8, 13])
-def test_every_class_has_the_same_chance_in_a_balanced_batch(size):
+def test_every_class_has_the_same_chance_in_a_balanced_batch():
+    size = 8
     labels = torch.tensor([0] * 40 + [1] * 30 + [2] * 20 + [3] * 5 + [4] * 5)
     drawn, members = torch.zeros(5), members_by_class(labels)
     for seed in range(2000):

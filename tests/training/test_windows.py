@@ -9,16 +9,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import auxlearn
-from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError
-from auxlearn.core.files import write_manifest
 from auxlearn.core.settings import Windowing
 from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.objectives.base import in_order
-from auxlearn.results.folder import RunFolder
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from auxlearn.training.terms import split_batch
 from tests import helpers
@@ -91,17 +88,6 @@ def test_parts_and_selections_of_a_table_keep_their_windows(table):
     joined = concatenate(first, second)
     for name in ("input_ids", "offsets", "windows", "labels"):
         assert torch.equal(getattr(joined, name), getattr(texts, name)), name
-
-
-def test_batches_without_gradients_have_a_bounded_number_of_windows(table):
-    _, texts = table
-    batches = eval_batches(texts, 6)
-    assert sorted(torch.cat(batches).tolist()) == list(range(len(texts)))
-    counts = [int(texts.window_counts(rows).sum()) for rows in batches]
-    assert max(counts) <= 6
-    assert len(batches) < len(texts)
-    alone = eval_batches(texts, 1)
-    assert [len(rows) for rows in alone] == [1] * len(texts)
 
 
 @pytest.mark.parametrize("family", ["bert", "modernbert", "bart"])
@@ -229,16 +215,6 @@ def test_predictions_are_those_of_transformers_pooled(trained, start):
     assert again.all == results.evaluations["test"].all
 
 
-def test_the_run_and_its_card_say_how_long_texts_are_read(trained):
-    results, lines = trained
-    (line,) = [line for line in lines if line.startswith("tokens per text of train")]
-    assert "are read in at most 4 windows, which keeps" in line
-    card = " ".join((results.folder / "model" / "README.md").read_text().split())
-    assert "Texts are read in at most 4 windows of 16 tokens, of which 5 are those of the" in card
-    assert "the logits are the max over the windows, by `auxlearn predict` as in training" in card
-    assert "the pipeline above keeps the beginning only" in card
-
-
 def test_perturbed_windows_are_recorded_apart(trained):
     results, _ = trained
     path = results.folder / "perturbations.jsonl"
@@ -336,30 +312,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(start, tmp_path
         assert not (start.folder / name).exists()
 
 
-def test_settings_of_windows_change_no_other_configuration():
-    plain = RunConfig()
-    assert not {"window_stride", "window_pooling", "max_windows"} & set(plain.identity())
-    assert plain.windowing == Windowing()
-    chosen = RunConfig(text_window="windows", max_length=64)
-    assert chosen.windowing == Windowing(text_window="windows", window_stride=16)
-    assert chosen.digest != RunConfig(text_window="windows", window_stride=8).digest
-
-
-def test_a_damaged_setting_of_an_exported_model_is_named(trained, tmp_path):
-    results, _ = trained
-    out = call("predict", results.folder, "a text of the parser").stdout
-    assert out
-    path = results.folder / "model" / "config.json"
-    content = path.read_text()
-    try:
-        path.write_text(content.replace('"max_windows": 4', '"max_windows": 0'))
-        write_manifest(path.parent)
-        assert "manifest.json is damaged" in error("predict", results.folder, "a text")
-    finally:
-        path.write_text(content)
-        write_manifest(path.parent)
-
-
 @pytest.fixture(scope="module")
 def cut(tmp_path_factory, encoder_folder):
     """Train on long texts whose label depends on the end; return the results of a folder."""
@@ -423,33 +375,6 @@ def test_every_part_of_a_run_sees_the_window(kept, cut):
     assert masks["tokens"] == sum(
         token not in tokenizer.all_special_ids for ids in expected for token in ids
     )
-
-
-def test_the_window_is_of_a_model_that_is_trained_further_its_own(kept, cut):
-    from auxlearn.encoders.load import load_encoder
-
-    encoder = load_encoder(str(kept.folder / "model"), helpers.LABELS)
-    encoder.save(cut.folder / "further", 16)
-    assert "text_window" not in json.loads((cut.folder / "further" / "config.json").read_text())
-    damaged = RunFolder(kept.folder).model_path / "config.json"
-    content = damaged.read_text()
-    try:
-        damaged.write_text(content.replace('"head+tail"', '"tail"'))
-        write_manifest(damaged.parent)
-        with pytest.raises(auxlearn.UserError, match=r"manifest.json is damaged"):
-            Classifier.of_run(kept.folder)
-    finally:
-        damaged.write_text(content)
-        write_manifest(damaged.parent)
-
-
-def test_pairs_have_one_window(cut, tmp_path):
-    rows = [{"text": f"a {n}", "text_pair": "b", "label": n % 2} for n in range(20)]
-    helpers.write_splits(tmp_path, train=rows)
-    with helpers.one_line(DataError, "text_window: head+tail is for single texts"):
-        cut("pairs", dataset=tmp_path)
-    with pytest.raises(ConfigError, match="text_window"):
-        cut("other", text_window="tail")
 
 
 def test_a_run_without_its_model_has_the_same_results(kept, lean, cut):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -172,12 +172,10 @@ class _Training:
 
     def run(self) -> RunResults:
         """Train the branches round by round, take the best, and write the results of the run."""
-        with ExitStack() as stack:
-            count = len(self.tasks)
-            shown = _BranchReporter(self.reporter, 1 + 2 * count + (count > 1), stack)
-            for branches in search(count, self.rule, self.gains):
-                self._train_all(branches, shown)
-                self._compare()
+        shown = _OnceReporter(self.reporter)
+        for branches in search(len(self.tasks), self.rule, self.gains):
+            self._train_all(branches, shown)
+            self._compare()
         best = best_of(self.gains, self.rule.evidence) if self._learned else None
         return self._take(best or self._single)
 
@@ -200,7 +198,7 @@ class _Training:
         shares = zip(self.tasks, weights[1:], strict=True)
         return " + ".join(f"{task} {share:.3g}" for task, share in shares if share) or "single task"
 
-    def _train_all(self, branches: Sequence[Weights], shown: _BranchReporter) -> None:
+    def _train_all(self, branches: Sequence[Weights], shown: Reporter) -> None:
         configs = {}
         for weights in branches:
             name = self.title(weights).replace(" + ", "+").replace(" ", "-")[:100]
@@ -212,15 +210,15 @@ class _Training:
                 shutil.rmtree(path)  # its model is gone, so it is trained again
         if self.executor is None:
             for weights, config in configs.items():
-                with shown.branch(self.title(weights)):
-                    self.found[weights] = train_branch(config, shown, self.processes)
+                shown.message(f"branch: {self.title(weights)}")
+                self.found[weights] = train_branch(config, shown, self.processes)
             return
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
             self.found[weights] = train_branch(config)  # they have finished
 
     def _run_in_processes(
-        self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: _BranchReporter
+        self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: Reporter
     ) -> None:
         titles = {config.digest: self.title(weights) for weights, config in configs.items()}
         jobs = deque(
@@ -244,17 +242,10 @@ class _Training:
                     elif outcome.state != "finished":
                         executor.stop()
                         raise RunError(f"branch {titles[outcome.digest]}: {outcome.error}")
-                for weights in configs:
-                    shown.show(self.title(weights), self._share_done(weights))
+                    else:
+                        shown.message(f"branch: {titles[outcome.digest]} has finished")
             if stop.requested:
                 raise Interrupted("stopped: run the same command again to resume")
-
-    def _share_done(self, weights: Weights) -> float:
-        branch = RunFolder(self.paths[weights])
-        if branch.finished:
-            return 1.0
-        entries = branch.read_metrics()
-        return entries[-1]["epoch"] / self.config.epochs if entries else 0.0
 
     def _compare(self) -> None:
         """Compute the gain of every branch over the single task."""
@@ -280,7 +271,10 @@ class _Training:
             seconds=seconds,
             branches=branches,
             account=account_of_branches(
-                *(self.tasks, branches, self.rule.evidence, kind_of(self.config.kind).unit),
+                self.tasks,
+                branches,
+                self.rule.evidence,
+                kind_of(self.config.kind).unit,
                 metric=self.config.metric,
                 learned=self._learned,
             ),
@@ -327,62 +321,20 @@ class _Training:
         return inputs | code_content(self.config)
 
 
-class _BranchReporter(Reporter):
-    """Shows the branches of a run as one bar, and each message once."""
+class _OnceReporter(Reporter):
+    """Shows each message of several runs once, and their progress as it is."""
 
-    #: Parts of the bar for each branch.
-    PARTS = 100
-
-    def __init__(self, reporter: Reporter, most: int, stack: ExitStack) -> None:
+    def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._most = most
-        self._stack = stack
-        self._advance: Callable[[int], None] | None = None
-        self._done: dict[str, int] = {}
-        self._title = ""
         self._messages: set[str] = set()
-
-    @contextmanager
-    def branch(self, title: str) -> Iterator[None]:
-        self._title = title
-        self._reporter.message(f"branch: {title}")
-        yield
-        self.show(title, 1.0)
-
-    def show(self, title: str, share: float) -> None:
-        if self._advance is None:
-            total = self._most * self.PARTS
-            self._advance = self._stack.enter_context(
-                self._reporter.progress("training branches (%)", total)
-            )
-        parts = min(self.PARTS, int(share * self.PARTS))
-        before = self._done.get(title, 0)
-        if parts > before:
-            self._done[title] = parts
-            self._advance(parts - before)
 
     def message(self, text: str) -> None:
         if text not in self._messages:
             self._messages.add(text)
             self._reporter.message(text)
 
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        if title != "training":
-            if self._advance is None:
-                with self._reporter.progress(title, total) as advance:
-                    yield advance
-            else:  # one bar at a time
-                yield lambda amount: None
-            return
-        done = 0
-
-        def count(amount: int) -> None:
-            nonlocal done
-            done += amount
-            self.show(self._title, done / total)
-
-        yield count
+    def progress(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
+        return self._reporter.progress(title, total)
 
     def log(self, entry: dict[str, Any]) -> None:
         self._reporter.log(entry)
