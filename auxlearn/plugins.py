@@ -1,4 +1,4 @@
-"""Names for authors of auxiliary tasks, losses, weightings and reporters, in one place.
+"""Names for authors of tasks, losses, weightings, kinds of labels and reporters, in one place.
 
 A plug-in file needs this module, torch, and pydantic's ``Field`` if it has options::
 
@@ -6,7 +6,7 @@ A plug-in file needs this module, torch, and pydantic's ``Field`` if it has opti
 
 Like ``auxlearn`` itself, this module imports neither torch nor transformers until a name is used.
 
-For every kind:
+For every plug-in:
 
 * ``Settings``: base class of a plug-in's options; unknown keys are errors.
 * ``ConfigError``: to be raised for options that do not fit: one line, exit code 2.
@@ -68,6 +68,14 @@ For weightings:
 * ``gram_matrices``: Gram matrices of groups of gradients.
 * ``shared_gradient``: a gradient restricted to the encoder.
 * ``gather_scalars``: copy scalars to the CPU with one synchronisation.
+
+For kinds of labels:
+
+* ``register_kind``: class decorator that gives a kind its name.
+* ``Kind``: base class of every kind: how labels are read, trained on, decoded and scored.
+* ``ReadLabels``: what its ``read`` returns.
+* ``Metric``: title of a metric, its range, and whether it is an error.
+* ``DataError``: to be raised for data that do not fit: one line, exit code 2.
 
 For reporters:
 

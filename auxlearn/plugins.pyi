@@ -1,6 +1,7 @@
-from auxlearn.core.errors import ConfigError as ConfigError
+from auxlearn.core.errors import ConfigError as ConfigError, DataError as DataError
 from auxlearn.core.registry import (
     register_executor as register_executor,
+    register_kind as register_kind,
     register_loss as register_loss,
     register_reporter as register_reporter,
     register_task as register_task,
@@ -14,6 +15,8 @@ from auxlearn.encoders.device import upload as upload
 from auxlearn.encoders.shared import SharedEncoder as SharedEncoder
 from auxlearn.executors.jobs import Executor as Executor, Job as Job, Outcome as Outcome
 from auxlearn.executors.worker import run_job as run_job
+from auxlearn.kinds.base import Kind as Kind, ReadLabels as ReadLabels
+from auxlearn.kinds.metrics import Metric as Metric
 from auxlearn.losses.base import PrimaryLoss as PrimaryLoss
 from auxlearn.objectives.base import (
     classification_head as classification_head,

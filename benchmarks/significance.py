@@ -19,9 +19,10 @@ import numpy as np
 from scipy.special import ndtr, stdtr
 
 from auxlearn.comparison.power import minimum_detectable_difference
-from auxlearn.comparison.scores import Predictions, metric_title, scores_and_covariance
+from auxlearn.comparison.scores import Predictions, scores_and_covariance
 from auxlearn.comparison.statistics import ALPHA, Column, Noise, Pair, compare_methods, make_pair
 from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.metrics import metric_title
 from benchmarks.common import RESULTS
 from benchmarks.tables import table, write_section
 

@@ -35,7 +35,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.core.run_settings import section_of
 from auxlearn.core.settings import ENCODERS
-from auxlearn.kinds.choose import KINDS, REFUSED
+from auxlearn.kinds.base import FEATURES, all_kinds
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -221,18 +221,18 @@ def encoders_table() -> str:
 
 def kinds_table() -> str:
     """Return which losses and features work with which kinds of labels."""
+    kinds = all_kinds()
     rows = [
         (
             f"loss `{name}`",
-            *("yes" if kind in LOSSES.get(name).kinds else "no" for kind in KINDS),
+            *("yes" if LOSSES.get(name).takes(kind) else "no" for kind in kinds),
             "",
         )
         for name in LOSSES.names()
     ]
-    for feature, (refused, advice) in REFUSED.items():
-        works = ("no" if kind in refused else "yes" for kind in KINDS)
-        rows.append((feature, *works, advice))
-    return _table(("feature", *(f"`{kind}`" for kind in KINDS), "instead"), rows)
+    for feature, advice in FEATURES.items():
+        rows.append((feature, *("yes" if kind.offers(feature) else "no" for kind in kinds), advice))
+    return _table(("feature", *(f"`{kind.name}`" for kind in kinds), "instead"), rows)
 
 
 def commands_table() -> str:

@@ -137,13 +137,13 @@ ALONE = {
 #: Most lines of each room, a little above what it has: growth is a decision.
 BUDGETS = {
     "core": 3590,
-    "kinds": 2585,
+    "kinds": 2990,
     "data": 4995,
-    "encoders": 2205,
+    "encoders": 2215,
     "scoring": 763,
     "objectives": 1035,
     "tasks": 2443,
-    "losses": 1340,
+    "losses": 1350,
     "weighting": 3716,
     "results": 2787,
     "executors": 695,
@@ -155,7 +155,7 @@ BUDGETS = {
     "reports": 686,
     "testing": 890,
     "commands": 1890,
-    "root": 325,
+    "root": 335,
 }
 
 

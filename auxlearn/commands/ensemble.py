@@ -37,12 +37,12 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
         print_json(found.to_dict())
         return
 
-    from auxlearn.core.metric_names import TITLES
+    from auxlearn.kinds.metrics import metric_title
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import text_table
 
     rows = found.to_frame()
-    heads = ["run", *(TITLES[metric] for metric in found.scores.metrics)]
+    heads = ["run", *(metric_title(metric) for metric in found.scores.metrics)]
     lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
     where = f"{found.set}, {len(found.labels):,} examples"
     last = ["", f"predictions: {given['output']}"] if "output" in given else []

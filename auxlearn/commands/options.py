@@ -34,7 +34,7 @@ from pydantic_core import PydanticUndefined
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import expand, path_problem
-from auxlearn.core.registry import CHOSEN_BY, Registry, load_plugin
+from auxlearn.core.registry import CHOSEN_BY, KINDS, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
 from auxlearn.core.settings import ENCODERS, PluginChoice
 from auxlearn.core.validation import Settings, validate
@@ -451,7 +451,12 @@ def _complete(
     """Return the names that a setting takes and that begin so, or else folders."""
     from auxlearn.data.load import BUILT_IN, card_names
 
-    known = {"encoder": list(ENCODERS), "dataset": [*BUILT_IN, *card_names()]}.get(name)
+    known = {
+        "encoder": list(ENCODERS),
+        "dataset": [*BUILT_IN, *card_names()],
+        "kind": KINDS.names(),
+        "metric": {metric for kind in KINDS.names() for metric in KINDS.get(kind).metrics},
+    }.get(name)
     found = [one for one in known or CHOSEN_BY[name].names() if one.startswith(incomplete)]
     return [CompletionItem(one) for one in found] or [CompletionItem(incomplete, type="dir")]
 
@@ -460,7 +465,7 @@ def _form(name: str, field: FieldInfo) -> dict[str, Any]:
     form: dict[str, Any] = {}
     if metavar := _METAVARS.get(name):
         form["metavar"] = metavar
-    if name in ("aux", "weights", "loss", "encoder", "dataset"):
+    if name in ("aux", "weights", "loss", "encoder", "dataset", "kind", "metric"):
         form["shell_complete"] = partial(_complete, name)
     if name == "restarts":  # the number may be left out
         form |= {"is_flag": False, "flag_value": 3}

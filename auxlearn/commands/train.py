@@ -57,7 +57,7 @@ def command(
     with reporter.waiting("loading torch and transformers"):
         config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
 
-        from auxlearn.core.metric_names import TITLES
+        from auxlearn.kinds.metrics import metric_title
         from auxlearn.results.folder import RunFolder
         from auxlearn.results.tables import (
             account_lines,
@@ -80,7 +80,7 @@ def command(
         *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "
-        f"dev {TITLES[metric]} {results.best.value:.3f}",
+        f"dev {metric_title(metric)} {results.best.value:.3f}",
         f"run folder: {folder}",
         f"model:      {folder / 'model' if (folder / 'model').is_dir() else 'not kept'}",
         f"plots:      {folder / 'plots'}",

@@ -27,7 +27,6 @@ from auxlearn.comparison.result import (
 from auxlearn.comparison.runs import NamedRuns, Setting, named_runs
 from auxlearn.comparison.scores import (
     Predictions,
-    check_metric,
     read_predictions,
     scores_and_covariance,
 )
@@ -44,7 +43,7 @@ from auxlearn.comparison.statistics import (
 )
 from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.errors import ConfigError, SweepError, UserError, did_you_mean, shorten
-from auxlearn.core.metric_names import RANGES, sign
+from auxlearn.kinds.metrics import metric_of, sign
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.published import named_by_sweep, read_published
 
@@ -124,7 +123,7 @@ class Options:
 def compare_runs(runs: NamedRuns, options: Options) -> Comparison:
     """Compare the methods of runs that have been read."""
     for metric in options.metrics:
-        check_metric(metric)
+        metric_of(metric)
     for what, chosen in (("metric", options.metrics), ("set", options.sets)):
         if twice := next((name for name in chosen if list(chosen).count(name) > 1), None):
             raise ConfigError(f"{what} {shorten(twice)} is given twice: leave one of them out")
@@ -318,7 +317,7 @@ def example_intervals(results: RunResults, name: str) -> dict[str, tuple[float, 
         column = _compare_by("", name, metric, found, places, None)
         mean, half = column.means["run"], column.noises["run"].half_width()
         if not math.isnan(half):
-            least, most = RANGES.get(metric, (0.0, 1.0))
+            least, most = metric_of(metric).least, metric_of(metric).most
             ends[metric] = (max(least, mean - half), min(most, mean + half))
     return ends
 

@@ -19,7 +19,6 @@ from auxlearn.comparison.methods import runs_of_method
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
-from auxlearn.core.metric_names import TITLES
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.run_data import load_run_data, ood_content
@@ -27,6 +26,7 @@ from auxlearn.data.tables import FORMATS, write_table
 from auxlearn.evaluation.predict import prediction_columns
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.metrics import metric_title
 from auxlearn.results.folder import RunFolder, finished_folder, recorded_inputs
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.predictions import Stored, read_stored
@@ -50,7 +50,7 @@ class Ensemble:
         scores: Scores of the ensemble, which predicts by the mean probabilities, or the mean
             numbers, as a run does by its own. Of runs whose thresholds were chosen on dev, those of
             the ensemble are, too.
-        labels: True classes, ``(examples,)``; of other labels, a list of them by number.
+        labels: The true label of each example, by number.
         probabilities: Mean probabilities, ``(examples, classes)``; of tags, a list of ``(words,
             tags)``, and of numbers their means, ``(examples, 1)``.
         kind: Kind of the labels.
@@ -68,7 +68,7 @@ class Ensemble:
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{TITLES[name]} {value:.3f} (mean of the runs {self.mean(name):.3f})"
+            f"{metric_title(name)} {value:.3f} (mean of the runs {self.mean(name):.3f})"
             for name, value in self.scores.metrics.items()
         )
         return f"<Ensemble of {len(self.runs)} runs on {self.set}: {shown}>"
@@ -200,7 +200,7 @@ def ensemble(
         label_names,
         {run: of_run.evaluations[name].all for run, of_run in results.items()},
         score(kind, labels, predicted, outputs, label_names),
-        np.array(labels) if kind is CLASSIFICATION else labels,
+        labels,
         mean if kind.per_token else np.stack(mean),
         kind,
         thresholds,
@@ -256,14 +256,14 @@ def _stored(
     found: dict[Path, Stored] = {}
     first, label_names = next((run, results.names_of(name)) for run, results in runs.items())
     for run, results in runs.items():
-        names, classes = results.names_of(name), kind is CLASSIFICATION
-        if classes and kind.abridged(names):
+        names = results.names_of(name)
+        if kind.has_many(names):
             raise RunError(
                 f"{run} holds the probabilities of the most likely of {len(names)} classes only: "
                 "they have no mean"
             )
         own = found[run] = read_stored(run, name, kind, names)
-        if classes:
+        if kind.offers("decision argmax"):
             _check_decision(run, name, np.array(own.predicted), np.array(own.values))
         if names != label_names or own.truth != found[first].truth:
             raise RunError(

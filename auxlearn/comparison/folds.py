@@ -24,7 +24,7 @@ import numpy as np
 from auxlearn.comparison.result import DatasetRuns, MetricComparison
 from auxlearn.comparison.scores import read_predictions, scores_and_covariance
 from auxlearn.comparison.statistics import Noise, Pair, correct, make_pair, share_of_wins
-from auxlearn.core.metric_names import sign
+from auxlearn.kinds.metrics import sign
 
 #: Score by fold, by method, by seed.
 FoldScores = Mapping[int, Mapping[str, Mapping[int, float]]]

@@ -13,9 +13,9 @@ import numpy as np
 from auxlearn.comparison import plots
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, MetricComparison, methods_in
-from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.tables import RUN_COLUMNS, Layout, Part, legend, mean_of, parts
 from auxlearn.core.files import expand, write_text
+from auxlearn.kinds.metrics import metric_title
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.tables import (
     BEST,

@@ -13,10 +13,10 @@ import numpy as np
 
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, DatasetRuns, RankComparison
-from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import cliques
 from auxlearn.core.errors import RunError
-from auxlearn.core.metric_names import ERRORS, Quantity
+from auxlearn.core.metric_names import Quantity
+from auxlearn.kinds.metrics import metric_of, metric_title
 from auxlearn.results.figures import (
     PRINT_DPI,
     PRINT_FONT,
@@ -83,12 +83,12 @@ def figures_of(blocks: Sequence[Block]) -> Iterator[tuple[tuple[str, ...], Figur
 
 def factor(metric: str) -> float:
     """Return 100 for a metric that is drawn in percent, 1 for an error."""
-    return 1.0 if metric in ERRORS else 100.0
+    return 1.0 if metric_of(metric).is_error else 100.0
 
 
 def in_percent(metric: str) -> str:
     """Return what follows the title of a metric that is drawn in percent."""
-    return "" if metric in ERRORS else " (%)"
+    return "" if metric_of(metric).is_error else " (%)"
 
 
 def _plot_scores(block: Block) -> Figure:

@@ -11,9 +11,8 @@ import numpy as np
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.runs import folds_of
-from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
-from auxlearn.core.metric_names import sign
+from auxlearn.kinds.metrics import metric_title, sign
 
 #: Name of the column of means over data sets.
 AVERAGE = "average"

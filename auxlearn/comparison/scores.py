@@ -15,16 +15,10 @@ from typing import Any
 import numpy as np
 
 from auxlearn.comparison.methods import Method
-from auxlearn.core import metric_names
-from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
-from auxlearn.kinds.base import Kind, Labels
-from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.predictions import Labels
 from auxlearn.results.predictions import read_labels, read_stored
-
-#: Title of each metric that is not of a single class.
-TITLES: dict[str, str] = metric_names.TITLES | {"weighted_f1": "weighted F1", "mcc": "MCC"}
-#: Metrics of one class: ``f1:LABEL``.
-CLASS_METRICS: dict[str, str] = {"f1": "F1", "precision": "precision", "recall": "recall"}
 
 
 @dataclass(frozen=True)
@@ -60,26 +54,6 @@ class Predictions:
         return found[:, 0], found[:, 1:]
 
 
-def metric_title(metric: str) -> str:
-    """Return a metric as tables name it.
-
-    >>> metric_title("macro_f1"), metric_title("f1:entailment")
-    ('macro-F1', 'F1 of entailment')
-    """
-    kind, colon, label = metric.partition(":")
-    return f"{CLASS_METRICS[kind]} of {label}" if colon else TITLES[metric]
-
-
-def check_metric(metric: str) -> str:
-    """Return a metric that exists; a label is checked when there are predictions."""
-    kind, colon, label = metric.partition(":")
-    if metric in TITLES or (colon and label and kind in CLASS_METRICS):
-        return metric
-    known = [*TITLES, *(f"{name}:LABEL" for name in CLASS_METRICS)]
-    hint = did_you_mean(metric, known)
-    raise ConfigError(f"there is no metric '{metric}': {hint}")
-
-
 def scores_and_covariance(found: Predictions, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the score of each run, and the jackknife's covariance of the scores over samples of
     examples (Efron and Stein, 1981, https://doi.org/10.1214/aos/1176345462); exact for means.
@@ -111,7 +85,7 @@ def read_predictions(
         own: Labels
         said: Labels
         values: Sequence[np.ndarray] = ()
-        if kind is CLASSIFICATION:  # the probabilities are not read
+        if kind.sums_of_labels:  # the probabilities are not read
             own, said = read_labels(path, name, numbers)
         else:
             stored = read_stored(path, name, kind, names)
@@ -124,7 +98,7 @@ def read_predictions(
                 "run them again"
             )
         sums.append(kind.sums(own, said, values, names))
-    if kind is CLASSIFICATION:
+    if kind.sums_of_labels:
         # Classes in alphabetical order, so that the order of the runs changes no digit.
         rank = np.argsort(np.argsort(list(numbers)))
         names, truth, sums = tuple(sorted(numbers)), rank[truth], [rank[one] for one in sums]

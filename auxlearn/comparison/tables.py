@@ -13,10 +13,9 @@ import numpy as np
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.power import POWER
 from auxlearn.comparison.result import Block, MetricComparison, RankComparison
-from auxlearn.comparison.scores import metric_title
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.core.errors import ConfigError, describe
-from auxlearn.core.metric_names import ERRORS
+from auxlearn.kinds.metrics import metric_of, metric_title
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import Bold, text_table
 
@@ -64,7 +63,7 @@ class Layout:
 
     def score(self, value: float, metric: str, sign: str = "") -> str:
         """Return a score in percent; that of an error in the unit of the labels."""
-        if metric in ERRORS:
+        if metric_of(metric).is_error:
             return f"{value:{sign}z.{self.decimals + 2}f}"
         return f"{100 * value:{sign}z.{self.decimals}f}"  # z: no -0.0
 
@@ -205,7 +204,7 @@ def caption(block: Block) -> str:
     spread = f"one {unit}"
     if max(counts) > 1:
         spread = f"mean ± standard deviation over {_span(counts)} {unit}s"
-    errors = [metric_title(metric) for metric in metrics if metric in ERRORS]
+    errors = [metric_title(metric) for metric in metrics if metric_of(metric).is_error]
     scale = " in percent" if len(errors) < len(metrics) else " in the unit of the labels"
     if 0 < len(errors) < len(metrics):
         scale += f" ({', '.join(errors)} in the unit of the labels)"

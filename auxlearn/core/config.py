@@ -14,10 +14,11 @@ import yaml
 from pydantic import ValidationError
 
 from auxlearn.core.arguments import UserPath, checked
-from auxlearn.core.errors import ConfigError, shorten
+from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import expand, regular
-from auxlearn.core.metric_names import METRICS, VALIDATION
+from auxlearn.core.metric_names import VALIDATION
 from auxlearn.core.registry import (
+    KINDS,
     LOSSES,
     REPORTERS,
     TASKS,
@@ -61,8 +62,7 @@ class RunConfig(RunSettings):
         Raises:
             ConfigError: A plug-in or one of its options is unknown or out of range.
         """
-        for plugin in self.plugins:
-            load_plugin(plugin)
+        self.load_plugins()
         for name in self.report_to:
             REPORTERS.get(name)
         problems: list[str] = []
@@ -72,6 +72,14 @@ class RunConfig(RunSettings):
             except ConfigError as error:
                 problems.append(str(error))
         unknown = bool(problems)
+        try:
+            KINDS.require(self.kind or "classification")
+        except ConfigError as error:
+            problems.append(str(error))
+        if "metric" in self.model_fields_set:
+            metrics = {metric for name in KINDS.names() for metric in KINDS.get(name).metrics}
+            if self.metric not in metrics:
+                problems.append(f"metric: {self.metric}: {did_you_mean(self.metric, metrics)}")
 
         def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
             if unknown and (choice.name not in registry.names() or not choice.options):
@@ -88,15 +96,20 @@ class RunConfig(RunSettings):
         encoder = self.encoder
         if self.init_from is not None:
             updates["encoder"] = encoder = self._encoder_of_run(self.init_from)
-        # That of tags depends on whether they mark spans, which the data say.
-        by_data = (None, "classification", "token_classification")
-        if self.kind not in by_data and "metric" not in self.model_fields_set:
-            updates["metric"] = next(iter(METRICS[self.kind]))
         if self.learning_rate is None:
             updates["learning_rate"] = recommended_learning_rate(encoder)
         if problems:
             raise ConfigError("\n".join(problems))
+        if self.kind not in (None, "classification") and "metric" not in self.model_fields_set:
+            kind = KINDS.get(self.kind)
+            if not kind.metric_by_names:  # else the data say it
+                updates["metric"] = next(iter(kind.metrics))
         return filled.model_copy(update=updates)
+
+    def load_plugins(self) -> None:
+        """Import the plug-in files, whose decorators register what they hold."""
+        for path in self.plugins:
+            load_plugin(path)
 
     def choices(self) -> list[tuple[Registry, PluginChoice]]:
         """Return the chosen tasks, weighting and loss."""

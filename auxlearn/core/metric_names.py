@@ -6,39 +6,6 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-#: Title of each metric by kind of labels; the first one is the default.
-METRICS: dict[str, dict[str, str]] = {
-    "classification": {"accuracy": "accuracy", "macro_f1": "macro-F1"},
-    "multi_label": {
-        "micro_f1": "micro-F1",
-        "macro_f1": "macro-F1",
-        "accuracy": "accuracy",
-        "lrap": "LRAP",
-    },
-    "regression": {"pearson": "Pearson", "spearman": "Spearman", "mae": "MAE"},
-    "token_classification": {"span_f1": "span F1", "accuracy": "accuracy"},
-    "dependency": {"las": "LAS", "uas": "UAS"},
-}
-
-#: Title of each metric.
-TITLES = {metric: title for titles in METRICS.values() for metric, title in titles.items()}
-
-ERRORS = frozenset({"mae"})  # metrics that are better the smaller they are
-
-#: Least and greatest value of the metrics that are not from 0 to 1.
-RANGES = {"pearson": (-1.0, 1.0), "spearman": (-1.0, 1.0), "mae": (0.0, float("inf"))}
-
-
-def sign(metric: str) -> int:
-    """Return 1 for a metric that is better the larger it is, and -1 for an error."""
-    return -1 if metric in ERRORS else 1
-
-
-def difference(metric: str, value: float) -> str:
-    """Return a difference of a metric as it is shown: in points, of an error as it is."""
-    return f"{value:+.4g}" if metric in ERRORS else f"{100 * value:+.1f} points"
-
-
 #: Name of the validation objective, whose loss and gradient norm are logged beside the others.
 VALIDATION = "validation"
 SURROGATE = "surrogate"  # name of the differentiable surrogate among the metrics on dev

@@ -1,4 +1,5 @@
-"""Registries of plug-ins by name: tasks, losses, weightings, reporters and executors.
+"""Registries of plug-ins by name: tasks, losses, weightings, kinds of labels, reporters and
+executors.
 
 Built-in modules and entry points of other packages are imported when their name is requested.
 """
@@ -35,6 +36,7 @@ _INTERFACE = {
     "weighting": ("Weighting", ("weights", "step", "state_dict")),
     "reporter": ("RunReporter", ("log",)),
     "executor": ("Executor", ("submit", "wait", "stop", "close")),
+    "kind of labels": ("Kind", ("read", "loss", "scores")),
 }
 _IMMUTABLE = 1 << 8  # flag of the classes that are Python's own, to which no attribute can be given
 
@@ -179,6 +181,7 @@ WEIGHTINGS = Registry("weighting", "weighting", "auxlearn.weightings")
 LOSSES = Registry("loss", "losses", "auxlearn.losses")
 REPORTERS = Registry("reporter", "results", "auxlearn.reporters")
 EXECUTORS = Registry("executor", "executors", "auxlearn.executors")
+KINDS = Registry("kind of labels", "kinds", "auxlearn.kinds")
 #: What the plug-ins are that a setting of a run chooses.
 CHOSEN_BY = {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}
 
@@ -187,6 +190,7 @@ register_loss = LOSSES.register
 register_weighting = WEIGHTINGS.register
 register_reporter = REPORTERS.register
 register_executor = EXECUTORS.register
+register_kind = KINDS.register
 
 
 class _SourceLoader(SourceFileLoader):

@@ -18,7 +18,6 @@ from auxlearn.core.settings import (
     MAX_WINDOWS,
     Columns,
     Fold,
-    Metric,
     OODSource,
     PathText,
     PluginChoice,
@@ -143,15 +142,17 @@ class ObjectiveSettings(Described):
     plugins: Annotated[tuple[PathText, ...], OneOrMany] = setting(
         (), "record", max_length=MOST_ENTRIES
     )
-    """Python file that registers tasks, losses or weightings; repeatable."""
+    """Python file that registers tasks, losses, weightings or kinds of labels; repeatable."""
 
 
 class TrainingSettings(Described):
     """How it is trained. Settings of the optimizer are named as in transformers."""
 
-    metric: Metric = setting("accuracy", "setting")
+    metric: str = setting("accuracy", "setting")
     """Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By default
-    accuracy of classes, micro_f1 of several labels, pearson of numbers, span_f1 of BIO tags."""
+    accuracy of classes (or macro_f1) and of tags, micro_f1 of several labels (or macro_f1,
+    accuracy, lrap), pearson of numbers (or spearman, mae), span_f1 of BIO tags, las of trees (or
+    uas)."""
 
     seed: int = setting(0, "setting", ge=0)
     """Random seed of the run."""

@@ -27,25 +27,6 @@ from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 from auxlearn.core.validation import Described, Settings
 
-#: Kinds of labelled tasks; see :mod:`auxlearn.kinds`.
-KindName = Literal[
-    "classification", "multi_label", "regression", "token_classification", "dependency"
-]
-
-#: Metrics of all kinds.
-Metric = Literal[
-    "accuracy",
-    "macro_f1",
-    "micro_f1",
-    "lrap",
-    "pearson",
-    "spearman",
-    "mae",
-    "span_f1",
-    "las",
-    "uas",
-]
-
 #: How a text longer than ``max_length`` is read; see :mod:`auxlearn.data.tokens`.
 TextWindow = Literal["head", "head+tail", "windows"]
 
@@ -257,7 +238,7 @@ class Columns(Described):
     label_column: str | None = setting(None, "setting")
     """Column of the label; by default 'label'."""
 
-    kind: KindName | None = setting(None, "setting", exclude_if=lambda kind: kind is None)
+    kind: str | None = setting(None, "setting", exclude_if=lambda kind: kind is None)
     """Kind of the labels: one class (classification), a list of labels (multi_label), a number
     (regression), a tag for each word (token_classification), or its head and relation (dependency);
     by default found from them."""
@@ -310,7 +291,7 @@ class FurtherSet(Settings):
     text_pair_column: str | None = None
     label_column: str | None = None
     keep_null_labels: bool = False
-    kind: KindName | None = Field(None, exclude_if=lambda kind: kind is None)
+    kind: str | None = Field(None, exclude_if=lambda kind: kind is None)
 
     @property
     def columns(self) -> Columns:

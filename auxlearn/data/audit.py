@@ -13,6 +13,7 @@ import numpy as np
 from auxlearn.core.errors import and_more, shorten, some_of
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
+from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.labels import looks_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Audit:
         for name, split in self.splits.items():
             if split.missing_labels:
                 counts = ", which macro-F1 counts there only where it is predicted"
-                counts = counts if self.kind == "classification" else ""
+                counts = counts if kind_of(self.kind).balanced == "macro_f1" else ""
                 missing = some_of(split.missing_labels)
                 yield f"{name} has no example with the label {missing}{counts}"
             if split.duplicates_normalised:

@@ -24,16 +24,9 @@ from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import CORE_SPLITS, Split
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import (
-    CLASSIFICATION,
-    find_kind,
-    find_text,
-    heads_of,
-    kind_of,
-    named,
-    require,
-)
+from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.choose import CLASSIFICATION, find_kind
+from auxlearn.kinds.columns import find_text, named
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 LACKED = "has labels that train lacks"
@@ -89,9 +82,9 @@ def parse_examples(
     kind = kind_of(with_kind_of(table, columns).kind)
     columns = _found_columns(table, columns, kind)
     if columns.renamed:
-        require(kind, "labels (label maps)")
+        kind.require("labels (label maps)")
     if columns.unknown_labels == "count":
-        require(kind, "unknown_labels count")
+        kind.require("unknown_labels count")
     needed = {"text": True, "text_pair": columns.text_pair_column is not None, "label": labelled}
     for role, is_needed in needed.items():
         name = getattr(columns, role)
@@ -104,7 +97,7 @@ def parse_examples(
     if class_names:  # one of which may well be "None"
         columns = columns.model_copy(update={"keep_null_labels": True})
     if has_pairs:
-        require(kind, "pairs of texts")
+        kind.require("pairs of texts")
     if has_labels:
         both = zip(table.columns[columns.text], table.columns[columns.label], strict=True)
         heads = [row for row, pair in enumerate(both) if pair == (columns.text, columns.label)]
@@ -120,14 +113,14 @@ def parse_examples(
     return RawExamples(
         table=table,
         texts=texts,
-        labels=None if labels is None else [kind.renamed(one, columns.renamed) for one in labels],
+        labels=None if labels is None else list(labels),
         text_pairs=text_values(table, columns.text_pair) if has_pairs else None,
         meta={
             name: [_as_text(value, table, row) for row, value in enumerate(values)]
             for name, values in table.columns.items()
             if name not in used
         },
-        found_labels=tuple(labels or ()),
+        found_labels=() if found is None else tuple(found.found or found.labels),
         kind=kind,
         form=None if found is None else found.form,
         notes=(*table.notes, *(() if found is None else found.notes)),
@@ -154,9 +147,7 @@ def _without_incomplete_rows(table: Table, columns: Columns, kind: Kind) -> Tabl
     labels = table.columns.get(columns.label, [])
     texts = (table.columns.get(name, []) for name in (columns.text, columns.text_pair))
     empty = {row for column in texts for row, value in enumerate(column) if is_empty(value)}
-    missing: list[Any] = [None, ""]
-    if kind is CLASSIFICATION and not columns.keep_null_labels:
-        missing += ["-", -100]  # SNLI where no label has a majority; a class that torch ignores
+    missing = Kind.missing if columns.keep_null_labels else kind.missing
     hidden = {row for row, label in enumerate(labels) if label in missing} - empty
     without = {"with an empty text": empty, "without a label": hidden}
     notes = [f"{len(rows)} examples {how} were left out" for how, rows in without.items() if rows]
@@ -175,7 +166,11 @@ def _hidden_labels(table: Table, columns: Columns, train: Table) -> str:
     if name not in table.columns:
         return f"it has no label column '{name}'"
     labels, known = (
-        {str(label) for label in one.columns.get(_found_columns(one, columns, kind).label, [])}
+        {
+            str(item)
+            for label in one.columns.get(_found_columns(one, columns, kind).label, [])
+            for item in (label if isinstance(label, list | tuple) and label else [label])
+        }
         for one in (table, train)
     )
     hidden = {"-1", "-1.0"} - known
@@ -196,10 +191,6 @@ def parse_splits(
     for name, table in tables:
         given = columns
         found = with_kind_of(table, columns)  # that of train, which comes first
-        if found.kind == "token_classification" != columns.kind and heads_of(table):
-            notes.append(
-                "words have tags and heads: the tags are read; --kind dependency reads the heads"
-            )
         columns = found
         text = find_text(table.columns, columns, kind_of(columns.kind).text_columns)
         if name not in CORE_SPLITS and text not in table.columns:
@@ -291,11 +282,7 @@ def assemble(
     unknown = {name for examples in raw_splits.values() for name in _unknown(examples, present)}
     implied = {name for name in unknown if kind.implies(present, name)}
     names = label_names or (sort_labels((*present, *implied)) if implied else present)
-    advice = " (--labels gives a label the one that it stands for)"
-    if kind is CLASSIFICATION:
-        advice = " (--labels gives a label its class, --unknown-labels count counts them as wrong"
-        are_numbers = all(name.lstrip("+-").isdecimal() for name in present)
-        advice += ", --kind regression predicts numbers)" if are_numbers else ")"
+    advice = f" ({kind.advice(present)})"
     splits, notes = {}, []
     for name, examples in raw_splits.items():
         if (examples.text_pairs is None) != (train.text_pairs is None):

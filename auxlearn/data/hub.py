@@ -18,8 +18,8 @@ from auxlearn.data.dataset import TextDataset, split_names
 from auxlearn.data.examples import assemble, parse_splits, present_names
 from auxlearn.data.parquet import by_name, class_names_of
 from auxlearn.data.tables import READ_FORMATS, read_tables
-from auxlearn.kinds.base import WORD_LABELS
-from auxlearn.kinds.choose import KINDS, named
+from auxlearn.kinds.base import WORD_LABELS, all_kinds, kind_of
+from auxlearn.kinds.columns import named
 
 #: The hub's own conversion of a data set, which needs no script.
 CONVERTED = "refs/convert/parquet"
@@ -308,11 +308,12 @@ def dataset_table(
     split: Any, where: str, columns: Columns, label_names: Sequence[str] | None = None
 ) -> Table:
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
-    kind = KINDS[columns.kind or "token_classification"]
-    label = named(split.features, columns.label, kind.label_columns)
-    if columns.kind is None and label not in split.features:
-        kind = KINDS["dependency"]  # of which the kind is found by its columns
+    # Without a kind: one of words, first the one whose labels are a single column.
+    kinds = [kind_of(columns.kind)] if columns.kind else [k for k in all_kinds() if k.per_token]
+    for kind in sorted(kinds, key=lambda one: len(one.columns_beside)):
         label = named(split.features, columns.label, kind.label_columns)
+        if label in split.features:
+            break
     used = {columns.text, columns.text_pair, label, *kind.columns_beside}
     if columns.text not in split.features or not _is_plain(split.features.get(label)):
         used |= {*kind.text_columns}

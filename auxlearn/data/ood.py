@@ -20,18 +20,8 @@ from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluate
 from auxlearn.data.memory import divided
 from auxlearn.data.tables import read_table
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, require
-
-
-@dataclass(frozen=True)
-class LabelMap:
-    """Mapping of the classes of a model and the labels of an evaluation set to common classes."""
-
-    #: The common classes; labels that the model does not know follow the others.
-    label_names: tuple[str, ...]
-    targets: tuple[int, ...]  # index into ``label_names`` for each class of the model
-    labels: tuple[int, ...]  # index into ``label_names`` for each label of the set
-    known: int  # number of the common classes that the model can predict
+from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.predictions import LabelMap
 
 
 @dataclass(frozen=True)
@@ -109,18 +99,18 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
     """
     mapping = source.labels or {}
     if source.decision != "sum":
-        require(split.kind, "decision argmax")
+        split.kind.require("decision argmax")
     if source.unknown_labels == "count":
-        require(split.kind, "unknown_labels count")
+        split.kind.require("unknown_labels count")
     if mapping:
-        require(split.kind, "labels (label maps)")
+        split.kind.require("labels (label maps)")
     if source.pairs is not None:
-        require(split.kind, "pairs of splits")
+        split.kind.require("pairs of splits")
     index: dict[str, int] = {}
     for number, name in enumerate(model):
         label = mapping.get(name, name).casefold()
         if label in index:
-            require(split.kind, "combined labels", f" ({model[index[label]]}, {name})")
+            split.kind.require("combined labels", f" ({model[index[label]]}, {name})")
         index[label] = number
     foreign = [name for name in mapping if name not in model]
     unknown = [name for name in split.label_names if name.casefold() not in index]
@@ -137,7 +127,7 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
 
 def match_labels(model: Sequence[str], split: Split, source: OODSource) -> tuple[Split, LabelMap]:
     """Return a split of any kind, and the map of its labels and those of a model."""
-    if split.kind is CLASSIFICATION:
+    if split.kind.offers("combined labels"):
         return split, map_labels(
             model, split.label_names, source.labels, source.name, source.unknown_labels
         )
@@ -181,7 +171,7 @@ def load_ood_set(
                 f"'{source.name}': {source.split} has {len(split)} examples but {source.pairs} "
                 f"{len(partner)}: pairs need equal numbers of examples"
             )
-        if kind is not CLASSIFICATION:
+        if not kind.offers("combined labels"):
             partner = with_labels_of(label_names, partner, source)
         if set(partner.label_names) - set(split.label_names):
             raise DataError(

@@ -21,8 +21,8 @@ from auxlearn.data.memory import divided
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
+from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.choose import CLASSIFICATION
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
 AUDIT_FORMAT = 2
@@ -67,9 +67,10 @@ def with_found_kind(
     train files); single classes and absent data change nothing.
     """
     given = "metric" in config.model_fields_set
+    config.load_plugins()  # one of them may define the kind
     if config.kind is not None and (given or config.kind == CLASSIFICATION.name):
         return config
-    if config.kind not in (None, "token_classification"):  # whose metric depends on the tags
+    if config.kind is not None and not kind_of(config.kind).metric_by_names:
         return config.model_copy(update={"metric": kind_of(config.kind).default_metric(())})
     columns = config.columns
     if dataset is not None:
@@ -144,7 +145,7 @@ def check_data_settings(
         )
     kind.check_metric(config.metric, label_names)
     if config.thresholds != "half":
-        require(kind, "thresholds")
+        kind.require("thresholds")
     if config.text_window != "head" and has_pairs:
         raise DataError(
             f"text_window: {config.text_window} is for single texts, but {name} has pairs of "

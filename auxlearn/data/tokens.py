@@ -23,7 +23,6 @@ from auxlearn.core.errors import ConfigError, DataError, and_more, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import Windowing
 from auxlearn.data.dataset import Split
-from auxlearn.kinds.choose import require
 
 HEAD = Windowing()  # texts are cut at their end
 FORMAT = 2  # part of every cache key; raise it when the meaning of the arrays changes
@@ -195,7 +194,7 @@ class Tokenization:
     ) -> TokenizedTexts:
         """Tokenise a split, or read the tokens of the same texts from the cache."""
         if self.windowing.in_windows:
-            require(split.kind, "windows of long texts")
+            split.kind.require("windows of long texts")
         key = content_key(
             *("tokens", FORMAT, tokenizer_settings(self.tokenizer), self.max_length),
             *(split.texts, split.text_pairs, *self.windowing.tokens_key),

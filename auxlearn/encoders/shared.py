@@ -383,13 +383,20 @@ class SharedEncoder(nn.Module):
             for module, training in modes:
                 module.training = training
 
-    def save(self, folder: Path, max_length: int, windowing: Windowing = HEAD) -> None:
+    def save(
+        self,
+        folder: Path,
+        max_length: int,
+        windowing: Windowing = HEAD,
+        further: dict[str, Any] | None = None,
+    ) -> None:
         """Save the classifier and its tokenizer, with ``max_length``, as a standard transformers
-        folder; how longer texts are read, if not as usual, becomes entries of ``config.json``.
+        folder; how longer texts are read, if not as usual, becomes entries of ``config.json``,
+        beside ``further`` ones.
         """
         config = self.classifier.config
-        entries = windowing.model_dump(exclude_defaults=not windowing.in_windows)
-        for name in Windowing.model_fields:
+        entries = windowing.model_dump(exclude_defaults=not windowing.in_windows) | (further or {})
+        for name in (*Windowing.model_fields, *_LABEL_ENTRIES):
             if name in entries:
                 setattr(config, name, entries[name])
             elif hasattr(config, name):  # of a model that was trained further
@@ -448,9 +455,12 @@ class SharedEncoder(nn.Module):
         self.tokenizer.save_pretrained(folder)
 
 
+#: Entries of an exported configuration that are of the kind of the labels.
+_LABEL_ENTRIES = ("constant_prediction", "thresholds")
+
 #: Keys of a configuration that do not affect the language model.
 _CLASSIFIER_KEYS = (
     *("architectures", "id2label", "label2id", "problem_type"),
-    *("constant_prediction", "thresholds"),
+    *_LABEL_ENTRIES,
     *Windowing.model_fields,
 )

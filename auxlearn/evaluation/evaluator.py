@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,27 +20,18 @@ from auxlearn.core.settings import OODSource, Windowing
 from auxlearn.data.audit import seen_in_train
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.ood import LabelMap, OODSet
+from auxlearn.data.ood import OODSet
 from auxlearn.data.tokens import HEAD, Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, default_device, upload
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder, pool_windows
-from auxlearn.evaluation.metrics import (
-    Blocks,
-    Predictions,
-    Surrogate,
-    evaluate,
-    predictions_of,
-    true_labels,
-)
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.evaluation.metrics import evaluate, predictions_of, true_labels
+from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.predictions import Blocks, LabelMap, SetPredictions
 from auxlearn.objectives.base import in_order, output_blocks, words_of
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import Evaluation, RunResults
-
-BATCH_SIZE = 64  # texts per forward pass, of single classes
 
 
 @dataclass
@@ -56,6 +47,8 @@ class Evaluator:
     processes: Processes
     count_unknown: bool  # whether labels that the model does not know are wrong, or leave a set out
     choose_thresholds: bool  # on dev
+    #: Of the exported model's ``config.json``: what predictions, or their evaluation, need.
+    entries: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         own = (self._set_of(name, one) for name, one in self.dataset.everything.items())
@@ -82,7 +75,7 @@ class Evaluator:
     def texts(self, split: Split) -> TokenizedTexts:
         return self._dev_texts if split is self._dev.split else self.tokenize(split)
 
-    def dev_metrics(self, surrogate: Surrogate | None) -> dict[str, float]:
+    def dev_metrics(self, surrogate: str | None) -> dict[str, float]:
         """Return the metrics and the loss on dev, by name; the encoder is in evaluation mode."""
         found, _ = self._predict_dev()
         metrics = found.metrics() | {"loss": found.loss()}
@@ -96,10 +89,7 @@ class Evaluator:
         return kind.scores(truth, constant, None, names)[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
-        """Evaluate dev, test and further sets, and write the predictions; the exported
-        configuration gets thresholds chosen on dev, and the constant prediction of any labels but
-        single classes.
-        """
+        """Evaluate dev, test and further sets, and write the predictions and :attr:`entries`."""
         evaluations = {}
         with self.encoder.evaluating():
             dev, thresholds = self._predict_dev()
@@ -114,16 +104,10 @@ class Evaluator:
                 write_predictions(path, truth, said, found.lines())
                 seen = seen_in_train(self.dataset.splits["train"], one.split)
                 evaluations[name] = evaluate(one, found, partner, seen, self._constant)
-        config = self.encoder.config
-        if self.encoder.kind is not CLASSIFICATION:
-            config.constant_prediction = self._constant
-        if thresholds is not None:
-            config.thresholds = thresholds.tolist()
-        elif hasattr(config, "thresholds"):  # of a model that was trained further
-            del config.thresholds
+        self.entries = self.encoder.kind.exported(self._constant, thresholds)
         return evaluations
 
-    def _predict_dev(self) -> tuple[Predictions, np.ndarray | None]:
+    def _predict_dev(self) -> tuple[SetPredictions, np.ndarray | None]:
         """Return the predictions for dev, and the thresholds that are best on it, if asked for."""
         found = self._predict(self._dev, self._dev.split, None)
         if not self.choose_thresholds:
@@ -132,7 +116,7 @@ class Evaluator:
         said = [found.kind.decode(one, thresholds) for one in found.outputs]
         return replace(found, predicted=said), thresholds
 
-    def _predict(self, ood: OODSet, split: Split, thresholds: np.ndarray | None) -> Predictions:
+    def _predict(self, ood: OODSet, split: Split, thresholds: np.ndarray | None) -> SetPredictions:
         kind = self.encoder.kind
         blocks = output_blocks(
             *(kind, self.encoder.classify, self.texts(split), words_of(kind, split.texts)),
@@ -148,8 +132,8 @@ class Classifier:
     model: Any  # the transformers classifier, in evaluation mode
     tokenizer: Any  # its tokenizer, whose model_max_length is the run's max_length
     device: torch.device
+    results: RunResults  # of the run
     windowing: Windowing = HEAD  # how longer texts are read, as in the run
-    kind: Kind = CLASSIFICATION
 
     @classmethod
     def of_run(cls, run: Path) -> Classifier:
@@ -168,8 +152,11 @@ class Classifier:
                 f"{folder / 'config.json'} is damaged: its {name} is {describe(entries[name])}; "
                 "train again or copy the folder again"
             ) from None
-        found = cls(model.to(device), tokenizer, device, windowing, kind)
-        known = RunResults.load(run).dataset.label_names
+        results = RunResults.load(run)
+        found, known = (
+            cls(model.to(device), tokenizer, device, results, windowing),
+            results.dataset.label_names,
+        )
         if list(found.label_names) != list(known):
             raise EncoderError(
                 f"{folder} is not the model of this run: it has the labels "
@@ -177,6 +164,11 @@ class Classifier:
                 "folder again"
             )
         return found
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the labels."""
+        return self.results.kind
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -194,13 +186,9 @@ class Classifier:
         own = Tokenization(tokenizer, tokenizer.model_max_length, self.windowing)
         starts = own.word_starts(texts) if kind.per_token else None
         tokens = own.tokenize(texts, text_pairs, starts=starts)
-        constant, size = None, BATCH_SIZE
-        if kind is not CLASSIFICATION:
-            constant, size = self.constant, kind.eval_batch
+        constant = self.constant if kind.per_token else None
         words = words_of(kind, texts)
-        for rows, block in output_blocks(
-            kind, self._logits, tokens, words, constant, batch_size=size
-        ):
+        for rows, block in output_blocks(kind, self._logits, tokens, words, constant):
             if not all(np.isfinite(one).all() for one in block):
                 raise RunError("the model gives NaN for some texts: it is damaged, train again")
             yield rows, block
@@ -218,25 +206,26 @@ class Classifier:
         found = getattr(self.model.config, "thresholds", None)
         return None if found is None else np.asarray(found, dtype=float)
 
-    @property
+    @cached_property
     def constant(self) -> Any:
-        """The constant prediction of the run, for labels of any kind but single classes."""
+        """The constant prediction of the run."""
         found = getattr(self.model.config, "constant_prediction", None)
-        if found is None:
+        if found is not None:
+            return found
+        _, predicted = next(iter(self.results.evaluations.values())).majority.class_counts()
+        if not predicted:
             raise RunError(
                 "the config.json of the model is damaged, it has no constant_prediction: train "
                 "again or copy the folder again"
             )
-        return found
+        return max(predicted, key=lambda number: predicted[number])
 
-    def evaluate(self, ood: OODSet, train: Split | None, constant: Any) -> Evaluation:
-        """Evaluate on a set whose labels are mapped to those of the model, and ``train`` beside it;
-        ``constant``: the constant prediction of the run.
-        """
+    def evaluate(self, ood: OODSet, train: Split | None) -> Evaluation:
+        """Evaluate on a set whose labels are mapped to those of the model, ``train`` beside it."""
         blocks = self.blocks(ood.split.texts, ood.split.text_pairs)
         found = predictions_of(blocks, ood, ood.split, self.thresholds)
         seen = seen_in_train(train, ood.split) if train else None
-        return evaluate(ood, found, None, seen, constant)
+        return evaluate(ood, found, None, seen, self.constant)
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}

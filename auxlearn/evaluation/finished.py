@@ -16,7 +16,7 @@ from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
 from auxlearn.data.ood import OODSet, card_subsets, match_labels, with_cards
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of, require
+from auxlearn.kinds.base import kind_of
 from auxlearn.results.folder import RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import JSON, check_output_file
 from auxlearn.results.record import Evaluations, RunResults
@@ -89,8 +89,8 @@ def evaluate(
     }
     config = RunFolder(folder).read_config()
     kind = kind_of(config.kind)
-    if kind is not CLASSIFICATION and decision != "sum":
-        require(kind, "decision argmax")
+    if decision != "sum":
+        kind.require("decision argmax")
     targets = None
     if labels is not None:
         given["labels"], targets = _label_maps(labels)
@@ -123,9 +123,8 @@ def evaluate(
     found = Evaluations()
     with usual_torch():
         classifier = Classifier.of_run(folder)
-        constant = _majority(trained) if kind is CLASSIFICATION else classifier.constant
         for name, (_, train) in read.items():
-            found[name] = classifier.evaluate(mapped[name], train, constant)
+            found[name] = classifier.evaluate(mapped[name], train)
     if output is not None:
         found.save(expand(output))
     return found
@@ -183,7 +182,7 @@ def read_evaluated(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split of the same set if there is one."""
-    given = dict(config.columns) | {"kind": config.kind or CLASSIFICATION.name}
+    given = dict(config.columns) | {"kind": kind_of(config.kind).name}
     return load_evaluated(dataset, split, _EvaluatedColumns(**given), split_column=split_column)
 
 
@@ -214,9 +213,3 @@ def _label_maps(labels: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], 
     except ValueError as error:
         raise DataError(f"labels: {error}") from None
     return joined, alone
-
-
-def _majority(results: RunResults) -> int:
-    """Return the class of the run's majority baseline: the one that has predictions in it."""
-    _, predicted = next(iter(results.evaluations.values())).majority.class_counts()
-    return max(predicted, key=lambda number: predicted[number])

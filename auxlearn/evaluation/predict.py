@@ -20,8 +20,9 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.examples import check_distinct, is_empty, no_column, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_table_or_lines, write_table
-from auxlearn.kinds.base import Arrays, Kind
-from auxlearn.kinds.choose import find_text, kind_of
+from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.columns import find_text
+from auxlearn.kinds.predictions import Arrays
 from auxlearn.results.folder import RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import check_output_file
 from auxlearn.results.record import RunResults

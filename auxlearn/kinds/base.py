@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.lazy import Deferred
-from auxlearn.core.metric_names import METRICS, TITLES
-from auxlearn.core.settings import Columns, KindName
+from auxlearn.core.registry import KINDS
+from auxlearn.core.settings import Columns
+from auxlearn.kinds.metrics import Metric
+from auxlearn.kinds.predictions import Arrays, Blocks, LabelMap, Labels, Names, SetPredictions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,20 +38,36 @@ LEAST = 1e-8
 WORDS = ("tokens", "words", "text")
 WORD_LABELS = ("label", "tags", "ner_tags", "labels")
 
-#: One for each example, and the names of all classes.
-Labels: TypeAlias = "Sequence[Any] | np.ndarray"
-Arrays: TypeAlias = "Sequence[np.ndarray] | np.ndarray"
-Names: TypeAlias = Sequence[str]
+#: What some kinds are not offered for, with what to do instead: every other feature works with all
+#: of them. The guide of the kinds shows which kind refuses what.
+FEATURES = {
+    "class weights and label smoothing": "there is no choice between the same classes each time: "
+    "leave them out",
+    "thresholds": "only several labels have any: leave --thresholds out",
+    "unknown_labels count": "only single classes can be counted as wrong: leave it out",
+    "decision argmax": "classes of the run are not combined there: leave it out",
+    "labels (label maps)": "numbers have no names: leave --labels out",
+    "combined labels": "only single classes of a model are one label of another set together: map "
+    "each label of the model to one of its own",
+    "pairs of splits": "no number is exactly right: leave 'pairs' out",
+    "dev heads": "they are fitted to single classes: choose dev_head own",
+    "selective": "it follows the confidence in a single class: choose another task",
+    "pairs of texts": "the words of one text have labels",
+    "windows of long texts": "a sentence is read as one row of tokens: leave --text-window windows "
+    "out",
+    "perturbations": "it shows what changes a class",
+}
 
 
 @dataclass(frozen=True)
 class ReadLabels:
     """The labels of a table as a kind reads them."""
 
-    labels: list[Any]  # of each row
+    labels: Sequence[Any]  # of each row, each of its names as ``columns.renamed`` has it
     #: How they are written: what is found in train holds for the other splits.
     form: str = ""
     notes: tuple[str, ...] = ()  # what was changed on reading, a sentence each
+    found: Sequence[Any] = ()  # the labels as the table has them, where some were renamed
 
 
 class Kind(ABC):
@@ -59,9 +78,27 @@ class Kind(ABC):
     example: an array of logits, of each word if the kind is ``per_token``; of single classes, their
     probabilities.
 
+    A further kind is one file, with a class under ``@register_kind("name")`` that is derived from
+    this one, or from the kind that is most like it.
     """
 
-    name: ClassVar[KindName]  # value of ``--kind``
+    name: ClassVar[str]  # value of ``--kind``
+    metrics: ClassVar[Mapping[str, Metric]]  # by name; the first one is the default
+    compared: ClassVar[Mapping[str, Metric]] = {}  # those that comparisons have beside these
+    #: Whether the default metric depends on the names of the labels, which the data say.
+    metric_by_names: ClassVar[bool] = False
+    #: Those of :data:`FEATURES` that are not offered.
+    refuses: ClassVar[frozenset[str]] = frozenset(
+        {
+            "thresholds",
+            "unknown_labels count",
+            "decision argmax",
+            "combined labels",
+            "dev heads",
+            "selective",
+            "perturbations",
+        }
+    )
     per_token: ClassVar[bool] = False  # whether a text has a label for each of its words
     #: Pipeline of transformers for models with its head; "" if no class there has one.
     pipeline: ClassVar[str] = "text-classification"
@@ -70,24 +107,49 @@ class Kind(ABC):
     text_columns: ClassVar[tuple[str, ...]] = ("text",)
     label_columns: ClassVar[tuple[str, ...]] = ("label",)
     columns_beside: ClassVar[tuple[str, ...]] = ()  # that labels are read from as well
+    #: Labels that stand for none in a table of ``datasets``.
+    missing: ClassVar[tuple[Any, ...]] = (None, "")
     unit: ClassVar[str] = "nats"  # of the loss of an example
+    #: For the model card: what a model is for, by data, count and labels, and its limits.
+    purpose: ClassVar[str] = "to predict {labels} for texts of {data}"
+    limits: ClassVar[str] = ""
     constant_title: ClassVar[str]  # what :meth:`constant` returns
+    mistakes_title: ClassVar[str] = "greatest errors"  # which :meth:`fault` puts first
     eval_batch: ClassVar[int] = 128  # texts per forward pass without gradients
-    compared: ClassVar[tuple[str, ...]] = ()  # metrics that comparisons have beside these
+    balanced: ClassVar[str] = ""  # metric that is estimated on batches with as many of each class
+    #: Metrics, and the loss, whose smooth form is known to be a mean over the examples, so that
+    #: these may be put together to other batches.
+    means: ClassVar[tuple[str, ...]] = ()
+    sums_of_labels: ClassVar[bool] = False  # whether :meth:`sums` need labels alone
 
-    def __reduce__(self) -> str:
-        return "KIND"  # of its module: copies, and what pickle reads, are the one object
+    def __reduce__(self) -> tuple[Callable[[str], Kind], tuple[str]]:
+        return kind_of, (self.name,)  # copies, and what pickle reads, are the one object
 
-    @property
-    def metrics(self) -> Mapping[str, str]:
-        return METRICS[self.name]
+    def offers(self, feature: str) -> bool:
+        """Whether one of :data:`FEATURES` works with the kind."""
+        return feature not in self.refuses
+
+    def require(self, feature: str, which: str = "") -> None:
+        """Refuse a feature that is not offered."""
+        if not self.offers(feature):
+            raise ConfigError(f"{feature}{which}: not offered for {self.name}; {FEATURES[feature]}")
+
+    def is_one_of(self, names: Iterable[str]) -> bool:
+        """Whether it is one of some kinds, or derived from one of them."""
+        return not {*names}.isdisjoint(vars(cls).get("name") for cls in type(self).__mro__)
 
     # Reading
 
+    def recognises(self, table: Table, columns: Columns) -> bool:
+        """Whether the labels of a table are of the kind, by their types; a kind that cannot be told
+        by them is named by ``--kind``.
+        """
+        return False
+
     @abstractmethod
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
-        """Return the label of each row of a table, checked; ``columns`` has the rules of the user,
-        and the kind if it was named, ``form`` is that of train for the other splits.
+        """Return the label of each row of a table, checked and renamed; ``columns`` has the rules
+        of the user, and the kind if it was named, ``form`` is that of train for the other splits.
         """
 
     def texts(self, table: Table, column: str) -> Table:
@@ -114,10 +176,6 @@ class Kind(ABC):
         """Return the names that a label is made of; none for a number."""
         return tuple(label)
 
-    def renamed(self, label: Any, classes: Mapping[str, str]) -> Any:
-        """Return a label with the classes that its names stand for."""
-        return label
-
     def encode(self, label: Any, index: Mapping[str, int]) -> Any:
         """Return a label, also as JSON holds it, by the numbers of its names."""
         return tuple(index[name] for name in label)
@@ -129,6 +187,10 @@ class Kind(ABC):
     def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the outputs, by the sorted names that occur in train."""
         return found
+
+    def advice(self, names: Names) -> str:
+        """Return what helps where other splits have labels that train, of these names, lacks."""
+        return "--labels gives a label the one that it stands for"
 
     def implies(self, names: Names, name: str) -> bool:
         """Whether data with labels of these names may well have one that train lacks."""
@@ -203,6 +265,25 @@ class Kind(ABC):
 
     # Measuring
 
+    def collect(
+        self,
+        blocks: Blocks,
+        truth: Sequence[Any],
+        labels: LabelMap,
+        decision: Literal["sum", "argmax"],
+        thresholds: np.ndarray | None,
+    ) -> SetPredictions:
+        """Return the predictions for a set by blocks of outputs and its true labels."""
+        found = {row: one for rows, block in blocks for row, one in zip(rows, block, strict=True)}
+        outputs = [found[row] for row in range(len(found))]
+        said = [self.decode(one, thresholds) for one in outputs]
+        return SetPredictions(self, labels.label_names, truth, said, outputs)
+
+    def exported(self, constant: Any, thresholds: np.ndarray | None) -> dict[str, Any]:
+        """Return the entries of ``config.json`` that predictions and their evaluation need."""
+        entries = {"constant_prediction": constant}
+        return entries if thresholds is None else entries | {"thresholds": thresholds.tolist()}
+
     def of_logits(self, logits: Tensor) -> Tensor:
         """Return the outputs of texts, in single precision, by the logits of a head for texts."""
         return logits.float()
@@ -243,6 +324,10 @@ class Kind(ABC):
         """Return precision, recall, F1 and support of each class; none for numbers."""
         return {}
 
+    def has_many(self, names: Names) -> bool:
+        """Whether labels are so many that only the likely ones of an example are kept."""
+        return False
+
     def abridged(self, names: Names) -> bool:
         """Whether scores have what is of single labels only where they are of a whole set."""
         return True
@@ -276,7 +361,6 @@ class Kind(ABC):
     def output(self, stored: np.ndarray) -> np.ndarray:
         """Return an output with these probabilities, or this number."""
 
-    @abstractmethod
     def decisions(
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -284,6 +368,7 @@ class Kind(ABC):
         probabilities ``(choices, classes)``, true classes and the number of the example that each
         choice belongs to, ``(choices,)`` each.
         """
+        return None
 
     # Comparing
 
@@ -310,7 +395,15 @@ class Kind(ABC):
     def fault(self, truth: Any, predicted: Any) -> float:
         """Return how wrong a prediction is, 0 if it is right: wrong labels, or the error."""
 
-    # Settings
+    # Settings and trials
+
+    def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return what may help a run with these settings that has learned too little."""
+        return ()
+
+    def example(self, number: int, words: int, outputs: int) -> Any:
+        """Return an encoded label for trials of plug-ins, of a text with that many words."""
+        return (number % outputs,)
 
     def default_metric(self, names: Names) -> str:
         """Return the metric of a run that names none."""
@@ -330,68 +423,20 @@ def most_frequent(values: Iterable[Hashable]) -> Any:
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def f1_of(right: int, said: int, there: int) -> dict[str, float]:
-    """Return precision, recall, F1 and support by numbers of right, predicted and true items."""
-    return {
-        "precision": right / max(1, said),
-        "recall": right / max(1, there),
-        "f1": 2 * right / max(1, said + there),
-        "support": there,
-    }
+@cache
+def _instance(cls: type[Kind]) -> Kind:
+    if missing := sorted(cls.__abstractmethods__):
+        raise ConfigError(
+            f"kind '{cls.name}' ({cls.__module__}.{cls.__qualname__}) does not define "
+            f"{', '.join(missing)}: define them, or derive it from another kind"
+        )
+    return cls()
 
 
-def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    """Return a quotient, 0 where it is not defined."""
-    above = np.asarray(above, dtype=float)
-    return np.divide(above, below, out=np.zeros_like(above), where=np.asarray(below) > 0)
+def kind_of(name: str | None) -> Kind:
+    """Return a kind by name; without one, classification."""
+    return _instance(KINDS.get(name or "classification"))
 
 
-def constant_loss(classes: Tensor, metric: str) -> float:
-    """Return the loss of the best constant prediction of classes, ``(choices,)``: for accuracy it
-    is certain of the most frequent one, and the cross-entropy is the entropy of their shares.
-    """
-    shares = classes.unique(return_counts=True)[1].double() / len(classes)
-    if metric == "accuracy":
-        return 1 - float(shares.max())
-    return 1.0 if metric in TITLES else -float((shares * shares.log()).sum())
-
-
-def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarray:
-    """Return the mean of the values of each example, 0 for one without any."""
-    totals = np.bincount(owners, weights=values, minlength=examples)
-    return totals / np.maximum(1, np.bincount(owners, minlength=examples))
-
-
-def of_counts(
-    metric: str, right: np.ndarray, said: np.ndarray, there: np.ndarray, names: Sequence[str]
-) -> np.ndarray:
-    """Return ``macro_f1``, ``f1:NAME``, ``precision:NAME`` or ``recall:NAME``, else micro-F1, from
-    numbers of right, predicted and true items, ``(..., names)``; 0 where it is not defined.
-    """
-    which, colon, name = metric.partition(":")
-    if colon:
-        right, said, there = (one[..., names.index(name)] for one in (right, said, there))
-    elif metric != "macro_f1":
-        right, said, there = (one.sum(-1) for one in (right, said, there))
-    parts = {"precision": (right, said), "recall": (right, there)}
-    found = ratio(*parts.get(which, (2 * right, said + there)))
-    return found.mean(-1) if metric == "macro_f1" else found
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
-
-
-def smooth_f1(chosen: Tensor, truth: Tensor, average: str) -> Tensor:
-    r"""Return the F1 of expected counts: :math:`2 \sum p y / (\sum p + \sum y)`.
-
-    p is the probability of each label to be chosen and y its truth, ``(examples, labels)`` each; if
-    every probability is 0 or 1, ``micro`` equals the F1 of all choices together, and ``macro`` the
-    mean over the labels that occur.
-    """
-    overlap, both = 2 * (chosen * truth).sum(0), chosen.sum(0) + truth.sum(0)
-    if average == "micro":
-        return overlap.sum() / both.sum()
-    present = truth.sum(0) > 0  # a GPU is not waited for: absent labels add 0 and do not count
-    return (overlap / both.where(present, 1)).sum() / present.sum().clamp(min=1)
+def all_kinds() -> list[Kind]:
+    return [kind_of(name) for name in KINDS.names()]

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import (
-    Arrays,
-    Kind,
-    Labels,
-    Names,
-    ReadLabels,
-    constant_loss,
-    f1_of,
-    of_counts,
-    ratio,
-    smooth_f1,
-)
+from auxlearn.core.registry import register_kind
+from auxlearn.kinds.base import Kind, ReadLabels
 from auxlearn.kinds.labels import read_names
+from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, of_counts, ratio, smooth_f1
+from auxlearn.kinds.predictions import Arrays, Blocks, LabelMap, Labels, Names, SetPredictions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +26,8 @@ else:
     torch = Deferred("torch")
     np = Deferred("numpy")
 
+TOP_CLASSES = 20  # classes of an example whose probabilities are kept, if there are many classes
+
 #: Classes beyond which what is recorded for each class, or each pair of classes, is abridged.
 MANY_LABELS = 100
 
@@ -43,6 +38,7 @@ SPARSE_KEYS = ("true", "predicted", "count")
 _BLOCK = 2**21
 
 
+@register_kind("classification")
 class Classification(Kind):
     """One class for each text; cross-entropy; accuracy and macro-F1.
 
@@ -50,14 +46,33 @@ class Classification(Kind):
     in files is abridged from :data:`MANY_LABELS` on.
     """
 
-    name = "classification"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "accuracy": Metric("accuracy", "accuracy"),
+        "macro_f1": Metric(
+            "macro-F1", "f1", note="mean over the classes that occur in labels or predictions"
+        ),
+    }
+    compared: ClassVar[Mapping[str, Metric]] = {
+        "weighted_f1": Metric("weighted F1", "f1"),
+        "mcc": Metric("MCC", "matthews_correlation", least=-1.0),
+    }
+    refuses = frozenset({"thresholds"})
+    # "-" is SNLI's where no label has a majority, -100 a class that torch ignores.
+    missing = (None, "", "-", -100)
+    purpose = "to classify texts of {data} into {count} classes: {labels}"
+    limits = "Every text is assigned one of the classes above, even if none applies."
     constant_title = "the most frequent class of train"
-    compared = ("weighted_f1", "mcc")
+    mistakes_title = "most certain predictions"
+    balanced = "macro_f1"
+    means = ("accuracy", "cross_entropy")
+    sums_of_labels = True
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         rows = [(value,) for value in table.columns[column]]
         found = read_names(table, column, rows, self.name, columns, form)
-        return ReadLabels([name for (name,) in found.labels], found.form)
+        names = [name for (name,) in found.labels]
+        labels = [columns.renamed.get(name, name) for name in names]
+        return ReadLabels(labels, found.form, found=names)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(names) < 2:
@@ -66,8 +81,12 @@ class Classification(Kind):
     def names(self, label: str) -> tuple[str, ...]:
         return (label,)
 
-    def renamed(self, label: str, classes: Mapping[str, str]) -> str:
-        return classes.get(label, label)
+    def advice(self, names: Names) -> str:
+        numbers = all(name.lstrip("+-").isdecimal() for name in names)
+        return (
+            "--labels gives a label its class, --unknown-labels count counts them as wrong"
+            + ", --kind regression predicts numbers" * numbers
+        )
 
     def encode(self, label: str, index: Mapping[str, int]) -> int:
         return index[label]
@@ -100,6 +119,43 @@ class Classification(Kind):
 
     def constant_loss(self, targets: Tensor, metric: str) -> float:
         return constant_loss(targets, metric)
+
+    def collect(
+        self,
+        blocks: Blocks,
+        truth: Sequence[Any],
+        labels: LabelMap,
+        decision: Literal["sum", "argmax"],
+        thresholds: np.ndarray | None,
+    ) -> ClassPredictions:
+        names, true, many = labels.label_names, np.array(truth), self.has_many(labels.label_names)
+        knows, kept = true < labels.known, min(TOP_CLASSES, len(names)) if many else len(names)
+        predicted, of_truth = np.empty(len(true), dtype=np.int64), np.empty(len(true))
+        top = np.empty((len(true), kept), dtype=np.int32) if many else None
+        probabilities, mass = np.empty((len(true), kept)), np.zeros(len(names))
+        for rows, block in blocks:
+            values, predicted[rows] = map_predictions(block, labels, decision)
+            of_truth[rows] = values[np.arange(len(rows)), true[rows]]
+            if top is not None:
+                mass += values[knows[rows]].sum(0)
+                top[rows] = best = _most_likely(values, kept)
+                values = np.take_along_axis(values, best, 1)
+            probabilities[rows] = values
+        return ClassPredictions(
+            self,
+            names,
+            true,
+            predicted,
+            probabilities,
+            int((~knows).sum()),
+            of_truth=of_truth,
+            known=labels.known,
+            top=top,
+            mass=mass,
+        )
+
+    def exported(self, constant: int, thresholds: np.ndarray | None) -> dict[str, Any]:
+        return {}  # the results say which class the baseline predicts
 
     def of_logits(self, logits: Tensor) -> Tensor:
         return logits.float().softmax(-1)
@@ -137,8 +193,11 @@ class Classification(Kind):
         # All digits of 5,000 classes take megabytes.
         return {name: {key: round(v, 6) for key, v in one.items()} for name, one in found.items()}
 
-    def abridged(self, names: Names) -> bool:
+    def has_many(self, names: Names) -> bool:
         return len(names) > MANY_LABELS
+
+    def abridged(self, names: Names) -> bool:
+        return self.has_many(names)
 
     def confusion(self, truth: Labels, predicted: Labels, names: Names, whole: bool) -> Any:
         count, true = len(names), np.asarray(truth, dtype=np.int64)
@@ -236,6 +295,79 @@ class Classification(Kind):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         return np.stack(list(outputs)), np.asarray(truth), np.arange(len(truth))
 
+    def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        return () if config["metric"] == "macro_f1" else ("metric macro_f1",)
 
-#: The kind.
-KIND = Classification()
+    def example(self, number: int, words: int, outputs: int) -> int:
+        return number % outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassPredictions(SetPredictions):
+    """Predictions of single classes, as arrays; outputs are ``(examples, kept)``, float64: of very
+    many classes the most likely ones. Losses are over the examples whose label the model knows.
+    """
+
+    of_truth: np.ndarray  # probability of the true class, (examples,)
+    known: int  # number of the classes that the model can predict, which come first
+    # Of very many classes:
+    top: np.ndarray | None  # those that are kept, best first, (examples, kept)
+    mass: np.ndarray  # sums over the examples whose label is known, (classes,)
+
+    def loss(self, metric: str = "") -> float:
+        knows = np.asarray(self.truth) < self.known
+        if not knows.any():
+            raise DataError(
+                "the model knows none of the labels of the examples: map them by 'labels'"
+            )
+        truth, of_truth = np.asarray(self.truth)[knows], self.of_truth[knows]
+        if metric and self.top is None:
+            outputs = np.asarray(self.outputs)[knows, : self.known]
+            return self.kind.mean_loss(truth, outputs, self.known, metric)
+        if metric == "accuracy":
+            return float(1 - of_truth.mean())
+        if metric != "macro_f1":
+            return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())
+        there = np.bincount(truth, minlength=self.known)
+        overlap = 2 * np.bincount(truth, weights=of_truth, minlength=self.known)
+        f1 = (overlap / (self.mass[: self.known] + there))[there > 0]
+        return float(1 - f1.mean())
+
+    def lines(self) -> Iterable[dict[str, Any]]:
+        if self.top is None:
+            yield from super().lines()
+            return
+        for classes, output in zip(self.top, self.outputs, strict=True):
+            values = self.kind.line(output)["probabilities"]
+            names = (self.names[number] for number in classes)
+            yield {"probabilities": dict(zip(names, values, strict=True))}
+
+
+def map_predictions(
+    probabilities: Arrays, labels: LabelMap, decision: Literal["sum", "argmax"]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Map class probabilities to those of the labels of a set, ``(examples, labels)``, summed where
+    several classes have one label, and to predicted labels, ``(examples,)``: ``sum`` predicts by
+    the sums, ``argmax`` the label of the most likely class, as in McCoy et al. (2019,
+    https://arxiv.org/abs/1902.01007) for HANS.
+    """
+    found, shape = np.asarray(probabilities), (len(probabilities), len(labels.label_names))
+    if labels.targets == tuple(range(shape[1])):
+        summed = found
+    else:
+        summed = np.zeros(shape)
+        for number, target in enumerate(labels.targets):
+            summed[:, target] += found[:, number]
+    if decision == "sum":
+        return summed, summed.argmax(1)
+    return summed, np.asarray(labels.targets)[found.argmax(1)]
+
+
+def _most_likely(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the classes of the greatest values of each row, best first, ``(rows, count)``."""
+    if count < values.shape[1]:
+        found = np.sort(np.argpartition(-values, count, axis=1)[:, :count], axis=1)
+    else:
+        found = np.broadcast_to(np.arange(count), values.shape)
+    order = np.argsort(-np.take_along_axis(values, found, 1), axis=1, kind="stable")
+    return np.take_along_axis(found, order, 1)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import LEAST, Arrays, Labels, Names, ReadLabels, most_frequent, softmax
+from auxlearn.core.registry import register_kind
+from auxlearn.kinds.base import LEAST, ReadLabels, most_frequent
 from auxlearn.kinds.labels import checked_label
-from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of, word_pairs
+from auxlearn.kinds.metrics import Metric, softmax
+from auxlearn.kinds.predictions import Arrays, Labels, Names
+from auxlearn.kinds.words import (
+    CERTAIN,
+    HEADS,
+    NO_TAG,
+    WordKind,
+    heads_of,
+    labels_in,
+    list_of,
+    word_labels,
+    word_pairs,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -30,6 +43,7 @@ _DEPREL = "deprel"
 Arc = tuple[int, Any]
 
 
+@register_kind("dependency")
 class Dependency(WordKind):
     """The head of each word and its relation: cross-entropy of both, added up, in nats.
 
@@ -42,13 +56,29 @@ class Dependency(WordKind):
     and relation, of which the part behind a colon does not count.
     """
 
-    name = "dependency"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "las": Metric("LAS", "las"),
+        "uas": Metric("UAS", "uas"),
+    }
+    refuses = WordKind.refuses | {
+        "class weights and label smoothing",
+        "windows of long texts",
+    }
+    purpose = "to parse sentences of {data} with {count} relations: {labels}"
+    limits = "The parser is the classifier of the weights, which no class of transformers has."
     constant_title = "the most frequent distance to a head, with its relation"
     pipeline = ""
-    label_columns = ("label", "head", "heads", "arcs")
+    label_columns = HEADS
     columns_beside = (_DEPREL,)
     per_word = ("las", "uas")
     eval_batch = 16  # scores of all pairs of words
+
+    def recognises(self, table: Table, columns: Columns) -> bool:
+        """Whether words have heads but no tags that differ."""
+        labels, heads = word_labels(table, columns), heads_of(table, columns.label)
+        if labels is None or not heads:
+            return False
+        return heads == labels or len(labels_in(labels)) < 2
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         relations = table.columns.get(_DEPREL)
@@ -70,13 +100,12 @@ class Dependency(WordKind):
                     )
                 items = list(zip(items, named, strict=True))
             found.append(_tree(items, place))
-        return ReadLabels(found)
+        new = columns.renamed
+        labels = [tuple((head, new.get(one, one)) for head, one in tree) for tree in found]
+        return ReadLabels(labels, found=found)
 
     def names(self, label: tuple[Arc, ...]) -> tuple[str, ...]:
         return tuple(relation for _, relation in label)
-
-    def renamed(self, label: tuple[Arc, ...], classes: Mapping[str, str]) -> tuple[Arc, ...]:
-        return tuple((head, classes.get(relation, relation)) for head, relation in label)
 
     def encode(self, label: tuple[Arc, ...], index: Mapping[str, int]) -> tuple[Arc, ...]:
         return tuple((head, index[relation]) for head, relation in label)
@@ -237,6 +266,10 @@ class Dependency(WordKind):
         whole = np.broadcast_to(relations[:, None], (*heads.shape, relations.shape[1]))
         return np.concatenate([heads[..., None], whole], -1)
 
+    def example(self, number: int, words: int, outputs: int) -> tuple[Arc, ...]:
+        """Return a tree in which each word heads the next one."""
+        return tuple((word, word % outputs) for word in range(words))
+
     def counted(self, names: Names) -> tuple[str, ...]:
         return tuple(names)
 
@@ -371,7 +404,3 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
     entered = inside[gains[:, found[-1]].argmax()]
     heads[entered] = outside[found[-1]]
     return heads
-
-
-#: The kind.
-KIND = Dependency()

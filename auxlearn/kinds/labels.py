@@ -7,7 +7,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from auxlearn.core.settings import LONGEST_LABEL, label_text
 from auxlearn.kinds.base import ReadLabels
 
 if TYPE_CHECKING:
-    from auxlearn.core.settings import Columns, KindName
+    from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
 
 CODES = "codes"  # form of decimals that are names of classes
@@ -55,14 +55,14 @@ _WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
 _OTHER_NUMBER = re.compile(r"[+-]?\d+(,\d+)+|[+-]?\d+([.,]\d+)?\s*%")
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
-_SEPARATORS = "|;,<#/+& "
+SEPARATORS = "|;,<#/+& "
 
 
 def read_names(
     table: Table,
     column: str,
     rows: Iterable[Sequence[Any]],
-    kind: KindName,
+    kind: str,
     columns: Columns,
     form: str | None,
 ) -> ReadLabels:
@@ -92,7 +92,7 @@ def read_names(
         found.append(tuple(names))
     _check_missing(table, column, found, kind, columns.keep_null_labels)
     if kind == "classification":
-        _check_classes(table, column, [name for (name,) in found], guessed)
+        _check_classes(table, column, [name for (name,) in found], guessed, columns.renamed)
     return ReadLabels(found, form)
 
 
@@ -101,7 +101,7 @@ def _is_fraction(text: str) -> bool:
 
 
 def _check_missing(
-    table: Table, column: str, found: Sequence[Sequence[str]], kind: KindName, keep_null: bool
+    table: Table, column: str, found: Sequence[Sequence[str]], kind: str, keep_null: bool
 ) -> None:
     """Check that no label is missing. ``-`` and ``--`` stand for one (SNLI) unless ``+`` or ``++``
     is a label as well, ``?`` unless ``!`` is; ``-100``, which losses leave out, unless another
@@ -130,7 +130,7 @@ def _check_missing(
 
 
 def checked_label(
-    value: Any, place: str, column: str, kind: KindName, guessed: bool = False, codes: bool = False
+    value: Any, place: str, column: str, kind: str, guessed: bool = False, codes: bool = False
 ) -> str:
     """Return the name of a label, "" if it is missing; errors as for :func:`read_names`."""
     is_list = isinstance(value, list | tuple | dict)
@@ -174,8 +174,10 @@ def checked_label(
     return name
 
 
-def _check_classes(table: Table, column: str, labels: list[str], guessed: bool) -> None:
-    """Check that the labels of a table look like classes."""
+def _check_classes(
+    table: Table, column: str, labels: list[str], guessed: bool, renamed: Collection[str]
+) -> None:
+    """Check that the labels of a table look like classes; what the user has renamed is one."""
     names, shown = dict.fromkeys(labels), shorten(column)
     numbers = [int(name) for name in names if _WHOLE_NUMBER.fullmatch(name)]
     many = len(numbers) == len(names) >= _MANY_NUMBERS and len(labels) < FEW * len(names)
@@ -185,7 +187,7 @@ def _check_classes(table: Table, column: str, labels: list[str], guessed: bool) 
             f"in {len(labels):,} rows, which look like numbers to predict (--kind regression), "
             "not like classes; if they are classes, name --kind classification"
         )
-    if name := joined_label(names):
+    if name := joined_label(names, renamed):
         raise DataError(
             f"{table.place(labels.index(name))}: the label '{shorten(name)}' in column "
             f"'{shown}' joins other labels: an example has one label; several, joined by |, are "
@@ -193,12 +195,16 @@ def _check_classes(table: Table, column: str, labels: list[str], guessed: bool) 
         )
 
 
-def joined_label(names: Iterable[str], separators: str = _SEPARATORS) -> str:
+def joined_label(
+    names: Iterable[str], single: Collection[str] = (), separators: str = SEPARATORS
+) -> str:
     """Return the first of distinct names that joins others of them by a separator, such as ``|``,
-    or as ``<a><b>``; "" if none does.
+    or as ``<a><b>``, but for those that are known to be ``single``; "" if none does.
     """
     known = set(names)
     for name in names:
+        if name in single:
+            continue
         for separator in separators:
             parts = parts_of(name, separator)
             if len(parts) > 1 and all(part in known for part in parts):

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import (
-    LEAST,
-    Arrays,
-    Kind,
-    Labels,
-    Names,
-    ReadLabels,
-    most_frequent,
-    of_counts,
-    smooth_f1,
-)
-from auxlearn.kinds.labels import joined_label, listed, parts_of, read_names
+from auxlearn.core.registry import register_kind
+from auxlearn.kinds.base import LEAST, Kind, ReadLabels, most_frequent
+from auxlearn.kinds.columns import is_list, values_of
+from auxlearn.kinds.labels import SEPARATORS, joined_label, listed, parts_of, read_names
+from auxlearn.kinds.metrics import Metric, of_counts, smooth_f1
+from auxlearn.kinds.predictions import Arrays, Labels, Names
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +32,7 @@ INDICATORS = "indicators"  # form of lists that say of every label whether a tex
 _PRESENT, _ABSENT = {"1", "1.0", "True"}, {"0", "0.0", "False"}
 
 
+@register_kind("multi_label")
 class MultiLabel(Kind):
     """A list of labels for each text, also an empty one; sigmoid and binary cross-entropy.
 
@@ -47,10 +43,25 @@ class MultiLabel(Kind):
     (``label_ranking_average_precision_score``), which needs no threshold.
     """
 
-    name = "multi_label"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "micro_f1": Metric("micro-F1", "f1"),
+        "macro_f1": Metric("macro-F1", "f1"),
+        "accuracy": Metric("accuracy", "accuracy"),
+        "lrap": Metric("LRAP", "lrap"),
+    }
+    refuses = Kind.refuses - {"thresholds"}
+    purpose = "to give texts of {data} any of {count} labels: {labels}"
+    limits = (
+        "A text may be assigned none of the labels above; the pipeline shows the probability of "
+        "each with `top_k=None`."
+    )
     constant_title = "the most frequent list of labels of train"
     problem_type = "multi_label_classification"
     label_columns = ("label", "labels")
+
+    def recognises(self, table: Table, columns: Columns) -> bool:
+        found = values_of(table, columns.label, self.label_columns)
+        return bool(found) and all(map(is_list, found))
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         """Return the labels of each row. Lists of 0 and 1 of one length are indicators: the label
@@ -65,7 +76,7 @@ class MultiLabel(Kind):
             )
             named = (zip(map(str, range(len(row))), row, strict=True) for row in rows)
             places = [tuple(name for name, one in row if str(one) in _PRESENT) for row in named]
-            return ReadLabels(places, INDICATORS, (note,))
+            return self._renamed(ReadLabels(places, INDICATORS, (note,)), columns)
         found = read_names(table, column, rows, self.name, columns, form)
         for row, names in enumerate(found.labels):
             if len(set(names)) < len(names):
@@ -74,16 +85,18 @@ class MultiLabel(Kind):
                     f"{table.place(row)}: column '{shorten(column)}' names the label "
                     f"'{shorten(twice)}' twice"
                 )
-        _check_joined(table, column, found.labels)
-        return found
+        _check_joined(table, column, found.labels, columns.renamed)
+        return self._renamed(found, columns)
+
+    def _renamed(self, read: ReadLabels, columns: Columns) -> ReadLabels:
+        new = columns.renamed
+        labels = [tuple(dict.fromkeys(new.get(one, one) for one in names)) for names in read.labels]
+        return replace(read, labels=labels, found=read.labels)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         super().check_train(where, names, labels)
         if len({frozenset(label) for label in labels}) < 2:
             raise DataError(f"{where}: every text has the same labels: there is nothing to learn")
-
-    def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(classes.get(name, name) for name in label))
 
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(sorted({index[name] for name in label}))
@@ -223,6 +236,9 @@ class MultiLabel(Kind):
         both = np.stack([1 - chosen.ravel(), chosen.ravel()], 1)
         return both, wanted.ravel(), np.repeat(np.arange(len(chosen)), chosen.shape[1])
 
+    def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        return () if "thresholds" in config else ("thresholds dev",)
+
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
     from scipy.special import expit
@@ -272,17 +288,25 @@ def _are_indicators(rows: Sequence[Sequence[Any]]) -> bool:
     return {str(one) for row in rows for one in row} <= _PRESENT | _ABSENT
 
 
-def _check_joined(table: Table, column: str, found: Sequence[tuple[str, ...]]) -> None:
+def _check_joined(
+    table: Table, column: str, found: Sequence[tuple[str, ...]], renamed: Collection[str]
+) -> None:
     """Check that no label is several, joined by something other than ``|``: in a column of cells
-    with one name each, those that share a part with another one are.
+    with one name each, those that share a part with another one are. What the user has ``renamed``
+    is one label.
     """
     names = list(dict.fromkeys(name for names in found for name in names))
     cells = (cell for cell, names in zip(table.columns[column], found, strict=True) if names)
     alone = all(isinstance(cell, str) and listed(cell) is None for cell in cells)
     alone = alone and all(len(names) < 2 for names in found)
-    joined = joined_label(names) if alone else joined_label(names, "|;,<")
+    joined = joined_label(names, renamed, SEPARATORS if alone else "|;,<")
     if not joined and alone:
-        parts = {name: parts_of(name, mark) for name in names for mark in ",;<" if mark in name}
+        parts = {
+            name: parts_of(name, mark)
+            for name in names
+            for mark in ",;<"
+            if mark in name and name not in renamed
+        }
         counts = Counter(part for name in names for part in {*parts.get(name, [name])})
         shared = (name for name in parts if any(counts[part] > 1 for part in parts[name]))
         joined = next(shared, "")
@@ -292,7 +316,3 @@ def _check_joined(table: Table, column: str, found: Sequence[tuple[str, ...]]) -
             f"{table.place(row)}: the label '{shorten(joined)}' in column '{shorten(column)}' "
             "looks like several labels: join them by |, or write a list in JSON"
         )
-
-
-#: The kind.
-KIND = MultiLabel()

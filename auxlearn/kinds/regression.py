@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from auxlearn.core.errors import DataError, and_more, describe, shorten
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import Arrays, Kind, Labels, Names, ReadLabels
+from auxlearn.core.registry import register_kind
+from auxlearn.kinds.base import Kind, ReadLabels
+from auxlearn.kinds.columns import is_number, values_of
 from auxlearn.kinds.labels import FEW
+from auxlearn.kinds.metrics import Metric
+from auxlearn.kinds.predictions import Arrays, Labels, Names
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +41,7 @@ FAR = 20
 _BLOCK = 2**21
 
 
+@register_kind("regression")
 class Regression(Kind):
     """A number for each text or pair; mean squared error; Pearson, Spearman, mean absolute error.
 
@@ -43,11 +49,27 @@ class Regression(Kind):
     the prediction. Correlations of a constant prediction, which are not defined, count as 0.
     """
 
-    name = "regression"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "pearson": Metric("Pearson", "pearsonr", least=-1.0),
+        "spearman": Metric("Spearman", "spearmanr", least=-1.0),
+        "mae": Metric("MAE", "mae", is_error=True, most=math.inf),
+    }
+    refuses = Kind.refuses | {
+        "class weights and label smoothing",
+        "labels (label maps)",
+        "pairs of splits",
+    }
+    purpose = "to predict a number for texts of {data}"
+    limits = "Predictions are not limited to the range of the numbers of train."
     constant_title = "the mean of train"
     problem_type = "regression"
     label_columns = ("label", "score")
     unit = "squared error"
+
+    def recognises(self, table: Table, columns: Columns) -> bool:
+        found = values_of(table, columns.label, self.label_columns)
+        numbers = found and all(map(is_number, found)) and any(map(_has_fraction, found))
+        return bool(numbers) and not _are_codes(found)
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         found, faults = [], []
@@ -193,10 +215,11 @@ class Regression(Kind):
     def fault(self, truth: float, predicted: float) -> float:
         return abs(truth - predicted)
 
-    def decisions(
-        self, truth: Labels, outputs: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        return None
+    def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("numbers scaled to about -1 to 1",)
+
+    def example(self, number: int, words: int, outputs: int) -> float:
+        return float(number % outputs)
 
 
 def _correlation(x: np.ndarray, y: np.ndarray, here: np.ndarray | None = None) -> np.ndarray:
@@ -227,5 +250,16 @@ def _number(value: Any, place: str, column: str) -> float:
     return number
 
 
-#: The kind.
-KIND = Regression()
+def _are_codes(numbers: Iterable[Any]) -> bool:
+    """Return whether texts are numbered as no program writes numbers: 01.17, 250.00 and 401.9."""
+    texts = [one.strip().lstrip("+-") for one in numbers if isinstance(one, str)]
+    digits = {one.partition(".")[2] for one in texts}
+    ragged = len({len(one) for one in digits}) > 1 and any(
+        len(one) > 1 and one.endswith("0") for one in digits
+    )
+    return ragged or any(re.match("0[0-9]", one) for one in texts)
+
+
+def _has_fraction(value: Any) -> bool:
+    number = float(value)
+    return number == number and not number.is_integer()

@@ -5,27 +5,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, some_of
 from auxlearn.core.lazy import Deferred
-from auxlearn.kinds.base import (
-    LEAST,
-    WORD_LABELS,
-    Arrays,
-    Labels,
-    Names,
-    ReadLabels,
-    constant_loss,
-    f1_of,
-    most_frequent,
-    smooth_f1,
-    softmax,
-)
+from auxlearn.core.registry import register_kind
+from auxlearn.kinds.base import LEAST, WORD_LABELS, ReadLabels, most_frequent
 from auxlearn.kinds.labels import read_names
-from auxlearn.kinds.words import CERTAIN, NO_TAG, WordKind, list_of, word_pairs
+from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, smooth_f1, softmax
+from auxlearn.kinds.predictions import Arrays, Labels, Names
+from auxlearn.kinds.words import (
+    CERTAIN,
+    NO_TAG,
+    WordKind,
+    heads_of,
+    list_of,
+    word_labels,
+    word_pairs,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +49,7 @@ _FEW_EXAMPLES = 10  # of which each may well be a single word
 _LIKE_SPAN = re.compile(r"[BI]|[BI][-_:/.].+|.+[-_:/.][BI]", re.IGNORECASE)
 
 
+@register_kind("token_classification")
 class TokenClassification(WordKind):
     """Words with tags; cross-entropy at the first token of each word.
 
@@ -59,11 +59,20 @@ class TokenClassification(WordKind):
     are predicted to have the most frequent tag of train.
     """
 
-    name = "token_classification"
+    metrics: ClassVar[Mapping[str, Metric]] = {
+        "span_f1": Metric("span F1", "f1"),
+        "accuracy": Metric("accuracy", "accuracy"),
+    }
+    metric_by_names = True
+    purpose = "to tag the words of texts of {data} with {count} tags: {labels}"
+    limits = 'Tags are those of the first token of a word (`aggregation_strategy="first"`).'
     constant_title = "the most frequent tag of train"
     pipeline = "token-classification"
     label_columns = WORD_LABELS
     per_word = ("accuracy",)
+
+    def recognises(self, table: Table, columns: Columns) -> bool:
+        return word_labels(table, columns) is not None
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         """Return the tags of each row; those of other schemes of spans in BIO. As in conlleval and
@@ -72,34 +81,38 @@ class TokenClassification(WordKind):
         values, shown = table.columns[column], shorten(column)
         rows = [_tags(value, table.place(row), column) for row, value in enumerate(values)]
         found = read_names(table, column, rows, self.name, columns, "").labels
-        names = list(dict.fromkeys(name for tags in found for name in tags))
-        notes = list(_single_words(table, shown, found, names))
+        written = list(dict.fromkeys(name for tags in found for name in tags))
+        _check_brackets(table, shown, found)
+        notes = list(_single_words(table, shown, found, written))
+        if columns.kind is None and heads_of(table):
+            notes.append(
+                "words have tags and heads: the tags are read; --kind dependency reads the heads"
+            )
+        new = columns.renamed
+        renamed = [tuple(new.get(name, name) for name in tags) for tags in found]
+        names = list(dict.fromkeys(new.get(name, name) for name in written))
         if form is None:
-            form = "-prefix" if is_bio(names) else "" if columns.renamed else _scheme_of(names)
+            form = _scheme_of(names)
+            _check_map(table, written, new, _scheme_of(written), form)
         scheme = _SCHEMES.get(form)
         if scheme is None or not all(name == "O" or scheme.fullmatch(name) for name in names):
-            notes += _looks_like_spans(table, shown, found, names)
-            if untagged := sum(tags.count("_") for tags in found):
+            notes += _looks_like_spans(table, shown, renamed, names)
+            if untagged := sum(tags.count("_") for tags in renamed):
                 notes.append(f"{untagged:,} words have the tag _, which CoNLL-U writes for none")
-            return ReadLabels(found, form, tuple(notes))
-        made = [_as_bio(tags, scheme) for tags in found]
-        rows_changed = [row for row, tags in enumerate(made) if tags != found[row]]
-        if not rows_changed:
-            return ReadLabels(made, form, tuple(notes))
-        first = rows_changed[0]
-        if is_bio(names):
-            note = (
-                f"sentences with an I- tag that begins a span: {len(rows_changed):,} of "
-                f"{len(made):,}, the first is {table.place(first)}; it is read as B-, as in IOB1"
+            return ReadLabels(renamed, form, tuple(notes), found)
+        made = [_as_bio(tags, scheme) for tags in renamed]
+        changed = [row for row, tags in enumerate(made) if tags != renamed[row]]
+        if changed and is_bio(names):
+            notes.append(
+                f"sentences with an I- tag that begins a span: {len(changed):,} of "
+                f"{len(made):,}, the first is {table.place(changed[0])}; it is read as B-, as in "
+                "IOB1"
             )
-        else:
-            pairs = zip(found[first], made[first], strict=True)
-            old, new = next(pair for pair in pairs if len({*pair}) > 1)
-            note = f"the tags in column '{shown}' are read as spans in BIO: {old} as {new}"
-        return ReadLabels(made, form, (*notes, note))
-
-    def renamed(self, label: tuple[str, ...], classes: Mapping[str, str]) -> tuple[str, ...]:
-        return tuple(classes.get(name, name) for name in label)
+        elif changed:
+            pairs = zip(renamed[changed[0]], made[changed[0]], strict=True)
+            old, bio = next(pair for pair in pairs if len({*pair}) > 1)
+            notes.append(f"the tags in column '{shown}' are read as spans in BIO: {old} as {bio}")
+        return ReadLabels(made, form, tuple(notes), found)
 
     def implies(self, names: Names, name: str) -> bool:
         """Whether it is the I- of a type of spans that are single words in train."""
@@ -262,6 +275,8 @@ def spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 def _scheme_of(names: Sequence[str]) -> str:
     """Return which of the schemes of spans tags are certainly of; "" if of none."""
+    if is_bio(names):
+        return "-prefix"
     for form, scheme in _SCHEMES.items():
         matches = [scheme.fullmatch(name) for name in names if name != "O"]
         marks = {match["mark"] for match in matches if match}
@@ -282,6 +297,35 @@ def _as_bio(tags: Sequence[str], scheme: re.Pattern[str]) -> tuple[str, ...]:
         begins = mark in _FIRST or last in _LAST or kind != before
         found.append(f"{'B' if begins else 'I'}-{kind}" if match else "O")
     return tuple(found)
+
+
+def _check_brackets(table: Table, column: str, found: Sequence[Sequence[str]]) -> None:
+    """Refuse the columns of CoNLL-2012, whose brackets would be read as tags."""
+    for row, tags in enumerate(found):
+        for tag in tags:
+            if "*" in tag and {*"()"} & {*tag}:
+                raise DataError(
+                    f"{table.place(row)}: the tag '{shorten(tag)}' in column '{column}' is a "
+                    "bracket of CoNLL-2012 or OntoNotes: write spans as B-TYPE, I-TYPE and O"
+                )
+
+
+def _check_map(
+    table: Table, names: Sequence[str], renamed: Mapping[str, str], before: str, after: str
+) -> None:
+    """Check that a map keeps spans whole: the tags of a type become those of one type."""
+    types: dict[str, str] = {}
+    for name in names if before and after else ():
+        old, new = (
+            match["type"] if (match := _SCHEMES[form].fullmatch(tag)) else ""
+            for form, tag in ((before, name), (after, renamed.get(name, name)))
+        )
+        if old and types.setdefault(old, new) != new:
+            shown = " and ".join(one or "O" for one in sorted({types[old], new}))
+            raise DataError(
+                f"{table.where}: labels: the tags of the spans '{shorten(old)}' become those of "
+                f"{shown}, which divides spans: map all of them, as B-{old} and I-{old}"
+            )
 
 
 def _single_words(
@@ -323,7 +367,3 @@ def _tags(value: Any, place: str, column: str) -> Sequence[Any]:
             f"{place}: column '{shorten(column)}' needs a list of tags, not {describe(value)}"
         )
     return tags
-
-
-#: The kind.
-KIND = TokenClassification()

@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.kinds.base import WORDS, Arrays, Kind, Labels, Names, f1_of, of_counts
+from auxlearn.core.settings import Columns
+from auxlearn.kinds.base import WORD_LABELS, WORDS, Kind
+from auxlearn.kinds.columns import find_text, is_list, is_number, named, values_of
 from auxlearn.kinds.labels import listed
+from auxlearn.kinds.metrics import f1_of, of_counts
+from auxlearn.kinds.predictions import Arrays, Labels, Names
 
 if TYPE_CHECKING:
     from auxlearn.core.table import Table
+
+#: Usual columns of the heads of words.
+HEADS = ("label", "head", "heads", "arcs")
 
 #: Target of a token that begins no word, which the loss leaves out.
 NO_TAG = -100
@@ -36,8 +43,12 @@ class WordKind(Kind):
     """
 
     per_token = True
+    refuses = Kind.refuses | {"pairs of texts"}
     per_word: ClassVar[tuple[str, ...]]  # metrics that are shares of the words
     text_columns = WORDS
+
+    def example(self, number: int, words: int, outputs: int) -> Any:
+        return tuple(word % outputs for word in range(words))
 
     def texts(self, table: Table, column: str) -> Table:
         words = [
@@ -109,6 +120,39 @@ class WordKind(Kind):
             place = self.per_word.index(metric)
             return np.asarray(words[..., place] / np.maximum(1, words[..., -1]))
         return of_counts(metric, right, said, there, named)
+
+
+def word_labels(table: Table, given: Columns) -> list[Any] | None:
+    """Return the labels of the words of a table: lists beside lists of words. Where texts stand
+    beside their words, a label is of the text unless it is a list as long as that of the words.
+    """
+    words = values_of(table, find_text(table.columns, given, WORDS))
+    labels = values_of(table, given.label, WORD_LABELS)
+    of_text = named(table.columns, given.label, ("label", "labels")) in table.columns
+    aligned = given.text not in table.columns or not of_text or _lengths(words) == _lengths(labels)
+    lists = all(isinstance(one, list | tuple) for one in words)
+    listed_cells = labels and all(map(is_list, [*words, *labels]))
+    return labels if words and aligned and (lists or listed_cells) else None
+
+
+def heads_of(table: Table, label: str = "label") -> list[Any]:
+    """Return the heads of words: of the column that is named or a usual one, unless all are _."""
+    name = named(table.columns, label, HEADS)
+    column = table.columns.get(name, [])
+    first = next((value[0] for value in column if isinstance(value, list | tuple) and value), "")
+    is_arc = isinstance(first, list | tuple) and bool(first)
+    is_head = is_number(first[0] if is_arc else first) and (is_arc or name in HEADS[1:])
+    return column if is_head and labels_in(column) else []
+
+
+def labels_in(column: list[Any]) -> set[str]:
+    """Return the labels of words in lists; CoNLL-U writes _ for one that is left out."""
+    lists = [value for value in column if isinstance(value, list | tuple)]
+    return {str(one) for value in lists for one in value} - {"_"}
+
+
+def _lengths(column: list[Any]) -> list[int]:
+    return [len(value) if isinstance(value, list | tuple) else -1 for value in column]
 
 
 def word_pairs(truth: Labels, predicted: Labels) -> list[tuple[Any, Any]]:

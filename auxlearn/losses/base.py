@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.settings import KindName
 from auxlearn.core.validation import Described
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.base import Kind
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
 
@@ -38,14 +38,19 @@ class PrimaryLoss(Objective):
 
     Attributes:
         compilable: Whether the loss can be computed with a compiled encoder.
-        kinds: Kinds of labels that it is a loss of.
+        kinds: Kinds of labels that it is a loss of, and of all that are derived from these.
         facts: Numbers about what the loss has prepared, by name, such as the accuracy of a bias
             model; they are recorded with the results, under ``auxiliary`` and ``primary``.
     """
 
     compilable: ClassVar[bool] = True
-    kinds: ClassVar[tuple[KindName, ...]] = ("classification",)
+    kinds: ClassVar[tuple[str, ...]] = ("classification",)
     facts: Mapping[str, float] = {}
+
+    @classmethod
+    def takes(cls, kind: Kind) -> bool:
+        """Whether it is a loss of a kind of labels."""
+        return kind.is_one_of(cls.kinds)
 
     @abstractmethod
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.kinds.choose import KINDS, require
+from auxlearn.kinds.base import Kind
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions
 from auxlearn.objectives.base import labels_of
 from auxlearn.objectives.context import ObjectiveContext
@@ -36,11 +36,14 @@ class CrossEntropy(ClassWeightedLoss):
 
     Options = CrossEntropyOptions
     options: CrossEntropyOptions
-    kinds = tuple(KINDS)
+
+    @classmethod
+    def takes(cls, kind: Kind) -> bool:
+        return True
 
     def prepare(self, context: ObjectiveContext) -> None:
         if self.options != CrossEntropyOptions():
-            require(context.split.kind, "class weights and label smoothing")
+            context.split.kind.require("class weights and label smoothing")
         super().prepare(context)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:

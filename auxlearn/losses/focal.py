@@ -12,6 +12,7 @@ from torch import Tensor
 from auxlearn.core.registry import register_loss
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.base import Kind
 from auxlearn.losses.base import ClassWeightedLoss, ClassWeightOptions, gold
 from auxlearn.objectives.base import labels_of
 
@@ -36,7 +37,10 @@ class Focal(ClassWeightedLoss):
 
     Options = FocalOptions
     options: FocalOptions
-    kinds = ("classification", "multi_label", "token_classification")
+
+    @classmethod
+    def takes(cls, kind: Kind) -> bool:
+        return kind.offers("class weights and label smoothing")
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         logits, kind = encoder.classify(batch), encoder.kind

@@ -27,7 +27,7 @@ from auxlearn.encoders.device import usual_torch
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.tokenizer import load_tokenizer
-from auxlearn.kinds.choose import kind_of, require
+from auxlearn.kinds.base import kind_of
 from auxlearn.objectives.masking import ordinary_ids
 from auxlearn.objectives.perturbation import choose_replacements
 from auxlearn.results.folder import RunFolder, finished_folder
@@ -243,7 +243,7 @@ def perturbations(
         check_output_folder(target)
     folder = RunFolder(finished_folder(run))
     config = folder.read_config()
-    require(kind_of(config.kind), "perturbations")
+    kind_of(config.kind).require("perturbations")
     records = read_perturbations(folder.path)
     records.sort(key=lambda record: (record.example, record.step))
     tokenizer = (

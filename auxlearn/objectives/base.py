@@ -19,7 +19,8 @@ from auxlearn.data.batches import Batch, collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upcast, upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.kinds.base import Arrays, Kind
+from auxlearn.kinds.base import Kind
+from auxlearn.kinds.predictions import Arrays
 from auxlearn.objectives.context import ObjectiveContext
 
 if TYPE_CHECKING:

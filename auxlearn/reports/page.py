@@ -25,8 +25,8 @@ from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.config import load_config
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import Damaged, expand, tensors_of, user_path, write_text
-from auxlearn.core.metric_names import TITLES
 from auxlearn.core.version import __version__
+from auxlearn.kinds.metrics import metric_title
 from auxlearn.reports.texts import (
     DataReader,
     MarkedTexts,
@@ -225,7 +225,7 @@ class RunView:
     def intervals(self) -> DataFrame:
         """The 95% interval over examples of each score."""
         lines = [
-            [f"{name} {TITLES[metric]}", f"{low:.3f} to {high:.3f}"]
+            [f"{name} {metric_title(metric)}", f"{low:.3f} to {high:.3f}"]
             for name in self.evaluations
             for metric, (low, high) in example_intervals(self.results, name).items()
         ]

@@ -21,7 +21,6 @@ from auxlearn.core.files import expand, read_json
 from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
-from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
@@ -166,8 +165,7 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
                     [cut(column[number]) for column in columns if column],
                 )
             )
-    certain = kind is CLASSIFICATION
-    return Mistakes(shown, total, "most certain predictions" if certain else "greatest errors")
+    return Mistakes(shown, total, kind.mistakes_title)
 
 
 def _certainty(prediction: Prediction) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from auxlearn.core.metric_names import TITLES, difference
+from auxlearn.kinds.metrics import difference, metric_title
 from auxlearn.results.record import Branch
 
 #: What to try for a task that is left out.
@@ -36,7 +36,7 @@ def account_of_branches(
 
     def gain(branch: Branch) -> str:
         return (
-            f"{difference(metric, branch.value - single.value)} of {TITLES[metric]} "
+            f"{difference(metric, branch.value - single.value)} of {metric_title(metric)} "
             f"({branch.value:.3f} against {single.value:.3f}; gain in loss {branch.gain:+.4f} ± "
             f"{branch.gain_error:.4f} {unit} per example)"
         )

@@ -29,8 +29,9 @@ from rich.table import Table
 from rich.text import Text
 
 from auxlearn.core.errors import printable
-from auxlearn.core.metric_names import TITLES, Quantity
+from auxlearn.core.metric_names import Quantity
 from auxlearn.core.progress import Reporter
+from auxlearn.kinds.metrics import all_metrics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -156,7 +157,7 @@ def _parts(row: Mapping[str, Any]) -> list[str]:
     if len(weights) > 1:
         parts.append(_metrics_line("weights", weights))
     if dev:
-        shown = {title: dev[key] for key, title in TITLES.items() if key in dev}
+        shown = {one.title: dev[key] for key, one in all_metrics().items() if key in dev}
         parts.append(_metrics_line("dev", shown))
     return parts
 

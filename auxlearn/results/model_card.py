@@ -10,7 +10,6 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.metric_names import METRICS, TITLES
 from auxlearn.core.settings import encoder_source
 from auxlearn.data.load import HUB_ID, card_names, find_card
 from auxlearn.results.record import RunResults
@@ -23,15 +22,6 @@ from auxlearn.results.tables import (
     metrics_table,
     to_markdown,
 )
-
-#: Identifiers of metrics on the Hugging Face hub, where they are not the names here.
-_HUB_METRICS = {
-    "macro_f1": "f1",
-    "micro_f1": "f1",
-    "span_f1": "f1",
-    "pearson": "pearsonr",
-    "spearman": "spearmanr",
-}
 
 
 @cache
@@ -78,7 +68,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         content["pipeline_tag"] = task
     content |= {
         "tags": [task, "auxlearn", *dict.fromkeys(_task_names(results))],
-        "metrics": list(dict.fromkeys(_HUB_METRICS.get(name, name) for name in METRICS[kind.name])),
+        "metrics": list(dict.fromkeys(one.hub_id for one in kind.metrics.values())),
     }
     if base := _hub_id(config["encoder"]):
         content |= {"base_model": base, "base_model_relation": "finetune"}
@@ -89,8 +79,8 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     for name, found in results.evaluations.items():
         metrics = [
             {
-                "type": _HUB_METRICS.get(metric, metric),
-                "name": TITLES[metric][0].upper() + TITLES[metric][1:],
+                "type": kind.metrics[metric].hub_id,
+                "name": kind.metrics[metric].title[0].upper() + kind.metrics[metric].title[1:],
                 "value": round(value, 6),
             }
             for metric, value in found.all.metrics.items()

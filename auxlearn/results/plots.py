@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.core.metric_names import ERRORS, TITLES, VALIDATION, Quantity, difference
+from auxlearn.core.metric_names import VALIDATION, Quantity
+from auxlearn.kinds.metrics import difference, metric_of, metric_title
 from auxlearn.results.figures import (
     SCREEN_WIDTH,
     colour,
@@ -141,7 +142,9 @@ class RunPlots:
         chosen = self.results.config["metric"]
         for number, metric in enumerate(evaluation.all.metrics):
             series = self.series(Quantity.DEV.key(metric))
-            axes.plot(*series, label=TITLES[metric], color=colour(number), marker=marker(number))
+            axes.plot(
+                *series, label=metric_title(metric), color=colour(number), marker=marker(number)
+            )
         axes.plot(
             best.step,
             best.value,
@@ -150,11 +153,11 @@ class RunPlots:
             markerfacecolor="none",
             markeredgecolor="black",
             linestyle="none",
-            label=f"best {TITLES[chosen]}, {best.value:.3f}",
+            label=f"best {metric_title(chosen)}, {best.value:.3f}",
         )
         level = evaluation.majority.metrics[chosen]
         axes.axhline(level, color="0.5", linewidth=1, linestyle=":", label=f"majority, {level:.3f}")
-        if ERRORS.isdisjoint(evaluation.all.metrics):
+        if not any(metric_of(name).is_error for name in evaluation.all.metrics):
             axes.set_ylabel("score on dev (0 to 1)")
             axes.set_ylim(0, 1)
         else:
@@ -177,7 +180,7 @@ class RunPlots:
                 linewidth=2.5 if branch.taken else 1,
                 label=f"{label}, taken" if branch.taken else label,
             )
-        axes.set_ylabel(f"{TITLES[metric]} on dev\nof each run compared")
+        axes.set_ylabel(f"{metric_title(metric)} on dev\nof each run compared")
 
     def weights(self) -> list[Panel]:
         """Return the panel of the weights, if any of them moves."""
@@ -223,7 +226,7 @@ class RunPlots:
         groups += [([name], "nats") for name in tasks if name in recorded]
         if validated and smooth:
             groups.append(
-                ([VALIDATION], f"1 - {'F1' if metric.endswith('f1') else TITLES[metric]}")
+                ([VALIDATION], f"1 - {'F1' if metric.endswith('f1') else metric_title(metric)}")
             )
         return [
             self.lines(

@@ -26,10 +26,10 @@ from auxlearn.core.files import (
     write_checked_json,
     write_json,
 )
-from auxlearn.core.metric_names import ERRORS, TITLES, Quantity, sign
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import kind_of
+from auxlearn.core.metric_names import Quantity
+from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.classification import SPARSE_KEYS
+from auxlearn.kinds.metrics import metric_of, metric_title, sign
 from auxlearn.results.environment import Environment
 from auxlearn.results.outputs import JSON, check_output_file
 
@@ -65,12 +65,14 @@ class Scores:
     confusion: list[list[int]] | dict[str, list[int]]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{TITLES[name]} {value:.3f}" for name, value in self.metrics.items())
+        shown = ", ".join(
+            f"{metric_title(name)} {value:.3f}" for name, value in self.metrics.items()
+        )
         return f"<Scores on {self.examples:,} examples: {shown}>"
 
     @property
     def line(self) -> str:
-        return " ".join(f"{TITLES[name]} {value:.3f}" for name, value in self.metrics.items())
+        return " ".join(f"{metric_title(name)} {value:.3f}" for name, value in self.metrics.items())
 
     @property
     def accuracy(self) -> float:
@@ -85,7 +87,8 @@ class Scores:
     def _metric(self, name: str) -> float:
         if name not in self.metrics:
             raise AttributeError(
-                f"these scores have no {TITLES[name]}: their metrics are {', '.join(self.metrics)}"
+                f"these scores have no {metric_title(name)}: their metrics are "
+                f"{', '.join(self.metrics)}"
             )
         return self.metrics[name]
 
@@ -157,7 +160,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{TITLES[name]} {value:.3f} (majority {self.majority.metrics[name]:.3f})"
+            f"{metric_title(name)} {value:.3f} (majority {self.majority.metrics[name]:.3f})"
             for name, value in self.all.metrics.items()
         )
         return f"<Evaluation on {self.all.examples:,} examples: {shown}>"
@@ -427,12 +430,13 @@ class RunResults:
         found, constant = dev.all.metrics, dev.majority.metrics
         # Errors show predictions of a wrong size, which correlations do not.
         judged = {
-            *ERRORS.intersection(found),
+            *(name for name in found if metric_of(name).is_error),
             *([] if self.degenerate else [self.config["metric"]]),
         }
         lines = [
-            f"{TITLES[one]} on dev, {found[one]:,.3f}, is no better than {constant[one]:,.3f}, "
-            f"that of always predicting {self.kind.constant_title}; try {self._untried()}"
+            f"{metric_title(one)} on dev, {found[one]:,.3f}, is no better than "
+            f"{constant[one]:,.3f}, that of always predicting {self.kind.constant_title}; "
+            f"try {self._untried()}"
             for one in sorted(judged)
             if sign(one) * (found[one] - constant[one]) <= 0
         ]
@@ -443,14 +447,9 @@ class RunResults:
 
     def _untried(self) -> str:
         """Return what may help a run that has learned too little, but for what is set already."""
-        others = {
-            "numbers scaled to about -1 to 1": self.kind.name == "regression",
-            "metric macro_f1": self.kind.name == "classification"
-            and self.config["metric"] != "macro_f1",
-            "thresholds dev": self.kind.name == "multi_label" and "thresholds" not in self.config,
-            "a smaller share of the auxiliary tasks": sum(w > 0 for w in self.weights.values()) > 1,
-        }
-        advice = ["more epochs", "another learning rate", *(k for k, v in others.items() if v)]
+        advice = ["more epochs", "another learning rate", *self.kind.untried(self.config)]
+        if sum(weight > 0 for weight in self.weights.values()) > 1:
+            advice.append("a smaller share of the auxiliary tasks")
         return f"{', '.join(advice[:-1])} or {advice[-1]}"
 
     def reproducible(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import printable
-from auxlearn.core.metric_names import TITLES, difference
+from auxlearn.kinds.metrics import difference, metric_title
 from auxlearn.results.record import Evaluation, RunResults, Scores
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ def metrics_table(evaluations: Mapping[str, Evaluation]) -> DataFrame:
 
     def scored(scores: Scores | None, before: str = "") -> dict[str, str]:
         return {
-            f"{before}{TITLES[metric]}": "-" if scores is None else f"{scores.metrics[metric]:.3f}"
+            f"{before}{metric_title(metric)}": "-"
+            if scores is None
+            else f"{scores.metrics[metric]:.3f}"
             for metric in metrics
         }
 
@@ -187,7 +189,13 @@ def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
 def branches_table(results: RunResults, seconds: bool = True) -> DataFrame:
     """Return the runs that a rule has compared, one line for each, in the order of training."""
     metric = results.config["metric"]
-    heads = ["run", f"dev {TITLES[metric]}", "gain", f"gain of loss ({results.kind.unit})", "taken"]
+    heads = [
+        "run",
+        f"dev {metric_title(metric)}",
+        "gain",
+        f"gain of loss ({results.kind.unit})",
+        "taken",
+    ]
     single = next((branch.value for branch in results.branches if branch.gain is None), 0.0)
     lines = []
     for branch in results.branches:

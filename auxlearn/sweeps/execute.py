@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from auxlearn.core.cache import check_cache_folder
 from auxlearn.core.errors import Interrupted, SweepError
 from auxlearn.core.files import expand
-from auxlearn.core.metric_names import TITLES
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.executors.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
+from auxlearn.kinds.metrics import metric_title
 from auxlearn.results.folder import recorded_inputs
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import (
@@ -209,7 +209,7 @@ class _SweepRun:
             parts.append(outcome.error)
         elif dev := self._dev_metrics(trial.digest):
             metric = trial.config.metric
-            parts.append(f"dev {TITLES[metric]} {dev[metric]:.3f}")
+            parts.append(f"dev {metric_title(metric)} {dev[metric]:.3f}")
         self.reporter.message("  ".join(parts))
 
     def _count(self) -> None:

@@ -32,7 +32,7 @@ from auxlearn.core.files import (
     write_text,
 )
 from auxlearn.core.locks import Lock
-from auxlearn.core.settings import Columns, Metric
+from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.executors.jobs import Job, Outcome
@@ -61,7 +61,7 @@ class _Planned:
     seed: int
     dataset: str
     encoder: str
-    metric: Metric
+    metric: str
 
 
 @dataclass

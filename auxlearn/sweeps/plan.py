@@ -16,10 +16,10 @@ from pydantic import Field
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, SweepError
 from auxlearn.core.lazy import library
-from auxlearn.core.metric_names import sign
 from auxlearn.core.rng import derive_seed
 from auxlearn.core.validation import validate
 from auxlearn.data.run_data import FoundKinds, with_found_kind
+from auxlearn.kinds.metrics import sign
 from auxlearn.sweeps.sweep_file import (
     CASE,
     FOLD,

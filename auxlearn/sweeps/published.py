@@ -7,7 +7,6 @@ from typing import Any
 
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.core.files import user_path
-from auxlearn.core.settings import Metric
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 
@@ -22,7 +21,7 @@ class PublishedResult(Settings):
     #: Label of each axis, as the sweep file that reproduces the paper names them.
     labels: dict[str, str]
     set: str  # evaluation set
-    metric: Metric
+    metric: str
     mean: float  # over seeds, 0 to 100
     sd: float | None  # standard deviation over seeds, as printed, if the paper gives one
 
@@ -31,7 +30,7 @@ class _Table(Settings):
     """Results that share some labels; a result is written ``mean`` or ``[mean, sd]``."""
 
     cell: dict[str, str]
-    metric: Metric = "accuracy"
+    metric: str = "accuracy"
     columns: list[tuple[dict[str, str], str]]
     rows: dict[str, list[float | tuple[float, float] | None]]
 

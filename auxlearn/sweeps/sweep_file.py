@@ -14,7 +14,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import LONGEST_NAME
 from auxlearn.core.run_settings import PretrainSettings
-from auxlearn.core.settings import Metric, PathText
+from auxlearn.core.settings import PathText
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.sweeps.published import published_problem
@@ -67,7 +67,7 @@ class Select(Settings):
     """Selection of hyper-parameters on dev."""
 
     over: tuple[str, ...] = Field((), description="Axes whose best value is chosen.")
-    metric: Metric | None = Field(None, description="Metric on dev; by default that of the run.")
+    metric: str | None = Field(None, description="Metric on dev; by default that of the run.")
 
 
 class SweepPretraining(PretrainSettings):

@@ -14,7 +14,6 @@ from auxlearn.core.registry import register_task
 from auxlearn.data.batches import collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.kinds.choose import require
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import ScoredMasking
 
@@ -43,7 +42,7 @@ class Selective(ScoredMasking):
     """
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        require(context.split.kind, "selective")
+        context.split.kind.require("selective")
         train = context.texts
         pooling = [] if train.windows is None else [context.encoder.window_pooling]
         if train.labels is None or train.labels.unique().numel() < 2:

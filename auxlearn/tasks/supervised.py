@@ -22,7 +22,6 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.base import (
     apply_head_of,
     head_of,
@@ -114,9 +113,8 @@ class Supervised(AuxiliaryTask):
             _labelled_set(context, name, context.without_evaluated(dataset))
             for name, dataset in self.load(context).items()
         ]
-        texts = [replace(one.train, starts=None) for one in made]
-        if any(one.kind is not CLASSIFICATION for one in made):  # then labels may not fit together
-            texts = [replace(one, labels=None, tags=None) for one in texts]
+        # Labels of different kinds do not fit together: a batch has those of its own set.
+        texts = [replace(one.train, starts=None, labels=None, tags=None) for one in made]
         self.texts = concatenate(*texts)  # the tokens are held once
         parts = consecutive(self.texts, [len(one.train) for one in made])
         self.sets = [

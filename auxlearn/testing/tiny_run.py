@@ -25,8 +25,8 @@ from auxlearn.encoders.load import load_encoder, save_untrained
 from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, KINDS
+from auxlearn.kinds.base import Kind, all_kinds
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
@@ -109,7 +109,7 @@ class TinyRun:
     def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
         seed = circumstances.seed
         self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
-        kind = KINDS[next(name for name in KINDS if name in self.loss.kinds)]
+        kind = next(kind for kind in all_kinds() if self.loss.takes(kind))
         self.encoder = copy.deepcopy(untrained_encoder(kind)).to(circumstances.device)
         self._cache = TensorCache(circumstances.cache)
         self._seed = seed
@@ -224,20 +224,12 @@ def untrained_encoder(kind: Kind = CLASSIFICATION) -> SharedEncoder:
 
 
 def _split(name: str, kind: Kind, start: int, stop: int) -> Split:
-    labels = tuple(_label(kind, number, TEXTS[number]) for number in range(start, stop))
-    return Split(name, TEXTS[start:stop], labels, kind.label_names(LABELS), kind=kind)
-
-
-def _label(kind: Kind, number: int, text: str) -> Any:
-    """Return an encoded label of any kind; each word of a tree heads the next one."""
-    words, single = range(text.count(" ") + 1), number % len(LABELS)
-    return {
-        "classification": single,
-        "multi_label": (single,),
-        "regression": float(single),
-        "token_classification": tuple(word % len(LABELS) for word in words),
-        "dependency": tuple((word, word % len(LABELS)) for word in words),
-    }[kind.name]
+    names = kind.label_names(LABELS)
+    labels = tuple(
+        kind.example(number, TEXTS[number].count(" ") + 1, len(LABELS))
+        for number in range(start, stop)
+    )
+    return Split(name, TEXTS[start:stop], labels, names, kind=kind)
 
 
 def _disable_dropout(encoder: SharedEncoder) -> None:

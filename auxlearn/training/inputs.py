@@ -12,7 +12,7 @@ input has a digest, commit or version of each of its components:
                                 the commit of an encoder on the hub
 ``plug-in file F``              the file
 ``task N``, ``weighting N``     of a plug-in: its module, and the version of its distribution
-``loss L``                      likewise
+``loss L``, ``kind K``          likewise
 ``auxlearn``                    the version
 ``file P that O reads``         a file that an objective has read
 ``further data D that O ...``   each split of a data set that an objective has loaded
@@ -34,7 +34,7 @@ from auxlearn.core.files import (
     expand,
     write_checked_json,
 )
-from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, plugin_digest
+from auxlearn.core.registry import KINDS, LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.core.settings import Columns, OODSource, ValidationSource
 from auxlearn.core.version import __version__
 from auxlearn.data.dataset import TextDataset
@@ -284,6 +284,8 @@ def code_content(config: RunConfig) -> dict[str, Content]:
         content[name] = {"content": plugin_digest(path)}
     for choice in config.aux:
         content[f"task {choice.name}"] = TASKS.code_digests(choice.name)
+    if config.kind is not None:
+        content[f"kind {config.kind}"] = KINDS.code_digests(config.kind)
     content[f"loss {config.loss.name}"] = LOSSES.code_digests(config.loss.name)
     content[f"weighting {config.weights.name}"] = WEIGHTINGS.code_digests(config.weights.name)
     return {name: components for name, components in content.items() if components}

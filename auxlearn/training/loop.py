@@ -16,12 +16,13 @@ from torch import Tensor
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, TrainingDiverged
-from auxlearn.core.metric_names import Quantity, sign
+from auxlearn.core.metric_names import Quantity
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.encoders.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.kinds.metrics import sign
 from auxlearn.results.folder import RunFolder, append_jsonl, truncate_jsonl
 from auxlearn.training.checkpoint import (
     CheckpointFolder,

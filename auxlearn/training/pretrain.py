@@ -54,7 +54,7 @@ from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.source import encoder_content
 from auxlearn.evaluation.predict import texts_of
-from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.base import Kind
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import score_masked
 from auxlearn.results.console import default_reporter
@@ -424,7 +424,7 @@ class _PretrainLoop(Loop):
 
 def _evaluate(encoder: SharedEncoder, texts: TokenizedTexts, seed: int) -> _Scores:
     """Return loss and accuracy at masked tokens, with the same masks at every call."""
-    found = score_masked(encoder, texts, CLASSIFICATION.eval_batch, seed, "pretrain", "measure")
+    found = score_masked(encoder, texts, Kind.eval_batch, seed, "pretrain", "measure")
     return _Scores(found.loss, found.accuracy)
 
 

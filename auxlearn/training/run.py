@@ -16,7 +16,6 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.core.files import expand, replaced_folder, write_manifest
-from auxlearn.core.metric_names import sign
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
@@ -31,7 +30,8 @@ from auxlearn.encoders.device import check_compiler, choose_compute
 from auxlearn.encoders.optimizer import LinearSchedule, run_optimizer
 from auxlearn.encoders.trainable import LowRankAdapters, compile_body
 from auxlearn.evaluation.evaluator import Evaluator
-from auxlearn.evaluation.metrics import Surrogate, surrogate_report
+from auxlearn.evaluation.metrics import surrogate_report
+from auxlearn.kinds.metrics import sign
 from auxlearn.results.environment import Environment, changed_versions, with_peak_memory
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.loggers import ForwardingReporter, ReportedRun
@@ -357,7 +357,9 @@ class _Run(Materials):
                 write_manifest(temporary)
             self.adapters.merge()
         with replaced_folder(self.folder.model_path) as temporary:
-            self.encoder.save(temporary, self.config.max_length, self.config.windowing)
+            self.encoder.save(
+                temporary, self.config.max_length, self.config.windowing, self.evaluator.entries
+            )
             (temporary / "README.md").write_text(model_card(results), encoding="utf-8")
             earlier = trained_on(self.config.initial_encoder)
             evaluated = self.evaluated
@@ -390,7 +392,7 @@ class _Run(Materials):
             self.reporter.message(line)
 
     @property
-    def _surrogate(self) -> Surrogate:
+    def _surrogate(self) -> str:
         """What the validation loss is."""
         return self.config.metric if self.weighting.follows_metric else "cross_entropy"
 

@@ -31,7 +31,6 @@ from auxlearn.encoders.load import check_length, load_encoder
 from auxlearn.encoders.shared import LANGUAGE_MODEL_HEAD, SharedEncoder
 from auxlearn.encoders.source import encoder_content
 from auxlearn.encoders.trainable import freeze
-from auxlearn.evaluation.metrics import Surrogate
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.losses.base import PrimaryLoss
@@ -410,12 +409,9 @@ class Materials:
     def primary_loss(self, texts: TokenizedTexts) -> PrimaryLoss:
         choice = self.config.loss
         cls = LOSSES.get(choice.name)
-        if (kind := self.encoder.kind.name) not in cls.kinds:
-            others = ", ".join(n for n in LOSSES.names() if kind in LOSSES.get(n).kinds)
-            raise ConfigError(
-                f"loss: {choice.name} is of {' and '.join(cls.kinds)}, but the labels are of "
-                f"{kind}: choose {others}"
-            )
+        if not cls.takes(kind := self.encoder.kind):
+            others = ", ".join(name for name in LOSSES.names() if LOSSES.get(name).takes(kind))
+            raise ConfigError(f"loss: {choice.name} is not of {kind.name}: choose {others}")
         with calling(cls, "__init__", choice.name):
             loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
         if self.config.compile and not loss.compilable:
@@ -442,7 +438,7 @@ def auxiliary(name: str, task: AuxiliaryTask, batch_size: int, seed: int) -> Aux
 
 
 def training_step(
-    weighting: Weighting, validation: TokenizedTexts | None, surrogate: Surrogate, **parts: Any
+    weighting: Weighting, validation: TokenizedTexts | None, surrogate: str, **parts: Any
 ) -> RunStep:
     """Return the step of a run, made of its parts, as its weighting wants it."""
     padded = weighting.attends_to_padding

@@ -16,9 +16,8 @@ from auxlearn.data.batches import Batch, UniformStream, collate
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import full_precision, upload
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.evaluation.metrics import Surrogate
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, require
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.base import features_of
 from auxlearn.training.sums import join_rows
 from auxlearn.training.terms import seen_whole
@@ -114,7 +113,7 @@ class ValidationObjective:
 
     texts: TokenizedTexts
     batch_size: int
-    surrogate: Surrogate
+    surrogate: str
     seed: int
     head: DevHead = "own"
     batches_per_step: int = 1
@@ -128,8 +127,8 @@ class ValidationObjective:
             raise ValueError("a validation objective needs labelled texts")
         self.labels = targets
         if self.head == "closed":
-            require(self.kind, "dev heads")
-        self._balanced = self.surrogate == "macro_f1" and self.kind is CLASSIFICATION
+            self.kind.require("dev heads")
+        self._balanced = self.surrogate == self.kind.balanced
         if self.head != "own" and len(texts) < 2:
             raise DataError(
                 "a dev head is fitted to other validation examples than those of the loss: give "
@@ -223,7 +222,7 @@ class ValidationObjective:
 
     def _part(self, first: int, batches: int, part: int) -> Tensor:
         """Return the examples of a part of some batches; grouped by length if the mean stays."""
-        if self.kind is not CLASSIFICATION or self._balanced or batches == 1:
+        if self.surrogate not in self.kind.means or batches == 1:
             return self._examples(first + part)
         drawn = torch.cat([self._examples(first + number) for number in range(batches)])
         order = self.texts.lengths[drawn].argsort(descending=True, stable=True)

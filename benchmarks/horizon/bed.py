@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.files import write_json, write_text
-from auxlearn.core.settings import Metric
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out
@@ -37,7 +36,7 @@ class Setting:
     aux: tuple[str, ...]
     reads: Source = "labelled"
     foreign: str | None = None  # folder of the data set that the task reads instead
-    metric: Metric = "accuracy"
+    metric: str = "accuracy"
     run: Mapping[str, Any] = field(default_factory=dict)  # further settings
     dev: int = DEV
 

@@ -12,10 +12,11 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.files import write_text
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
-from auxlearn.data.ood import LabelMap, OODSet
-from auxlearn.evaluation.metrics import Predictions as Evaluated, evaluate
-from auxlearn.kinds.choose import KINDS
+from auxlearn.data.ood import OODSet
+from auxlearn.evaluation.metrics import evaluate
+from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.dependency import spanning_tree
+from auxlearn.kinds.predictions import LabelMap, SetPredictions as Evaluated
 from auxlearn.results.predictions import write_predictions
 from tests import helpers
 from tests.cli.helpers import call
@@ -27,7 +28,7 @@ NAMES = {
     "token_classification": ("B-LOC", "B-PER", "I-LOC", "I-PER", "O"),
     "dependency": ("dep", "nsubj", "nsubj:pass", "root"),
 }
-CASES = [(name, metric) for name in NAMES for metric in KINDS[name].metrics]
+CASES = [(name, metric) for name in NAMES for metric in kind_of(name).metrics]
 
 
 def labels_and_outputs(name, noise, seed, count=24):
@@ -59,7 +60,7 @@ def labels_and_outputs(name, noise, seed, count=24):
 
 def write_run(folder, name, noise, seed, **settings):
     """A finished run with predictions of dev and test, written without training."""
-    kind, names = KINDS[name], NAMES[name]
+    kind, names = kind_of(name), NAMES[name]
     numbers, metric = tuple(range(len(names))), next(iter(kind.metrics))
     given = {"dataset": "data", "kind": name, "metric": metric, "seed": seed} | settings
     config = RunConfig(**given)
@@ -111,7 +112,7 @@ def runs(tmp_path_factory):
 
 def brute_force(name, metric, truth, outputs):
     """The metric of the kind, by scikit-learn or scipy, without each of the examples."""
-    kind, names = KINDS[name], NAMES[name]
+    kind, names = kind_of(name), NAMES[name]
     predicted = [kind.decode(one) for one in outputs]
     kept = [[row for row in range(len(truth)) if row != left] for left in range(len(truth))]
     return [
@@ -124,7 +125,7 @@ def brute_force(name, metric, truth, outputs):
 
 @pytest.mark.parametrize(("name", "metric"), CASES)
 def test_the_covariance_is_that_of_leaving_out_each_example(name, metric):
-    kind, names = KINDS[name], NAMES[name]
+    kind, names = kind_of(name), NAMES[name]
     found, expected = [], []
     for seed in range(2):
         truth, outputs = labels_and_outputs(name, 1.0, seed)
@@ -146,7 +147,7 @@ def test_the_covariance_is_that_of_leaving_out_each_example(name, metric):
 
 
 def test_equal_predictions_have_no_correlation():
-    kind = KINDS["regression"]
+    kind = kind_of("regression")
     truth, numbers = [1.0, 2.0, 4.0, 7.0], [0.1, 0.1, 0.1, 5.0]
     sums = kind.sums(truth, numbers, [np.array([n]) for n in numbers], ("score",))
     for metric in ("pearson", "spearman"):
@@ -160,7 +161,7 @@ def test_one_label_or_type_of_spans_is_scored_by_its_counts(label):
     from sklearn.metrics import precision_recall_fscore_support
 
     name = {"a": "multi_label", "PER": "token_classification"}.get(label, "dependency")
-    kind, names = KINDS[name], NAMES[name]
+    kind, names = kind_of(name), NAMES[name]
     truth, outputs = labels_and_outputs(name, 1.0, 0)
     predicted = [kind.decode(one) for one in outputs]
     sums = kind.sums(truth, predicted, outputs, names).sum(0)
@@ -175,7 +176,7 @@ def test_one_label_or_type_of_spans_is_scored_by_its_counts(label):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_methods_are_compared_by_the_metrics_of_the_kind(name, runs, tmp_path):
-    metrics = list(KINDS[name].metrics)
+    metrics = list(kind_of(name).metrics)
     found = auxlearn.compare(*runs[name], metrics=metrics)
     (block,) = found.blocks
     assert [column.metric for column in block.columns] == metrics
@@ -230,7 +231,7 @@ def test_metrics_of_other_kinds_are_not_there(runs):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_ensemble_averages_what_the_kind_stores(name, runs):
-    kind, names = KINDS[name], NAMES[name]
+    kind, names = kind_of(name), NAMES[name]
     members = runs[name][4:]
     found = auxlearn.ensemble(*members)
     by_run = [labels_and_outputs(name, 0.6, seed) for seed in range(4)]
@@ -278,7 +279,7 @@ def test_thresholds_of_an_ensemble_are_chosen_on_dev(runs, tmp_path):
         for seed in range(2)
     ]
     found = auxlearn.ensemble(*members)
-    kind = KINDS["multi_label"]
+    kind = kind_of("multi_label")
     dev = [kind.output(one) for one in found.probabilities]  # test has the examples of dev
     np.testing.assert_array_equal(found.thresholds, kind.best_thresholds(found.labels, dev))
     said = [kind.decode(one, found.thresholds) for one in dev]
@@ -292,7 +293,7 @@ def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path, m
     two = runs[name][0], runs[name][4]  # one of each method
     page = auxlearn.report(*two, output=tmp_path / "page.html").read_text()
     truth, outputs = labels_and_outputs(name, 1.5, 0)
-    kind = KINDS[name]
+    kind = kind_of(name)
     wrong = sum(kind.fault(t, kind.decode(o)) > 0 for t, o in zip(truth, outputs, strict=True))
     assert f"test: {wrong}" in page
     assert "those with the greatest errors of each set" in page

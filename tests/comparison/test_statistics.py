@@ -13,8 +13,6 @@ from sklearn import metrics
 from auxlearn.comparison.power import minimum_detectable_difference
 from auxlearn.comparison.scores import (
     Predictions,
-    check_metric,
-    metric_title,
     scores_and_covariance,
 )
 from auxlearn.comparison.statistics import (
@@ -34,6 +32,7 @@ from auxlearn.comparison.statistics import (
 )
 from auxlearn.core.errors import ConfigError
 from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.metrics import metric_of
 from benchmarks.significance import Tables, false_positives
 
 
@@ -110,11 +109,11 @@ def test_one_example_has_no_variance_and_wrong_metrics_are_named():
     scores, covariance = scores_and_covariance(found, "accuracy")
     assert scores.tolist() == [1.0, 0.0]
     assert not covariance.any()
-    assert metric_title("recall:a") == "recall of a"
+    assert metric_of("recall:a").title == "recall of a"
     with pytest.raises(ConfigError, match="did you mean 'macro_f1'"):
-        check_metric("macrof1")
+        metric_of("macrof1")
     with pytest.raises(ConfigError, match="f1:LABEL"):
-        check_metric("xyz:a")
+        metric_of("xyz:a")
 
 
 def test_the_t_test_and_its_interval_are_scipys():

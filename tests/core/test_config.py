@@ -61,18 +61,25 @@ def test_an_unknown_key_gets_the_nearest_name():
     assert re.fullmatch(similar, line)
 
 
+def test_unknown_names_of_kinds_and_metrics_come_at_once():
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(kind="regresion", metric="makro_f1").resolved()
+    kind, metric = str(caught.value).splitlines()
+    assert kind == "unknown kind of labels 'regresion': did you mean 'regression'?"
+    assert metric == "metric: makro_f1: did you mean 'macro_f1'?"
+
+
 def test_all_faults_come_at_once(tmp_path):
     path = write(
         tmp_path / "run.yaml",
-        {"epochs": 0, "learning_rte": 1e-3, "metric": "f1", "warmup_ratio": 1.0, "seed": "one"},
+        {"epochs": 0, "learning_rte": 1e-3, "warmup_ratio": 1.0, "seed": "one"},
     )
     lines = faults({}, path)
-    assert len(lines) == 5
+    assert len(lines) == 4
     assert all(line.startswith(f"{path}: ") for line in lines)
     for part in (
         "epochs: must be greater than or equal to 1, got 0",
         "unknown key 'learning_rte': did you mean 'learning_rate'?",
-        "metric: must be 'accuracy', 'macro_f1', 'micro_f1',",
         "warmup_ratio: must be less than 1, got 1.0",
         "seed: must be a whole number",
     ):

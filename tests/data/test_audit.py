@@ -23,7 +23,7 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import load_dataset
 from auxlearn.data.run_data import RunData
 from auxlearn.data.tokens import Tokenization
-from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.base import kind_of
 from tests import helpers
 from tests.cli.helpers import call
 from tests.helpers import tokenized
@@ -86,7 +86,7 @@ def test_clean_data_have_no_warnings_but_a_dev_split_of_one_class_chooses_nothin
     ],
 )
 def test_a_constant_dev_split_of_any_kind_chooses_nothing(kind, labels, constant):
-    dev = Split("dev", ("five", "six"), labels, NAMES, kind=KINDS[kind])
+    dev = Split("dev", ("five", "six"), labels, NAMES, kind=kind_of(kind))
     found = audit(TextDataset("made", {"train": TRAIN, "dev": dev}))
     assert any("same label throughout" in line for line in found.warnings()) == constant
 

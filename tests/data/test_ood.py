@@ -13,7 +13,7 @@ from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import card_names, find_card, load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, with_labels_of
-from auxlearn.kinds.choose import kind_of
+from auxlearn.kinds.base import kind_of
 from tests.helpers import one_line
 
 NLI = ("entailment", "neutral", "contradiction")

@@ -13,7 +13,7 @@ from auxlearn.core.settings import ENCODERS, REDIRECTED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.source import encoder_content
 from auxlearn.encoders.tokenizer import load_tokenizer
-from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.base import kind_of
 from tests.encoders import replicas
 from tests.encoders.replicas import REPOSITORIES, WEIGHTS, write
 from tests.helpers import LABELS, one_line
@@ -269,7 +269,7 @@ def test_a_tokenizer_without_special_tokens_is_named(tmp_path):
     notes = load_encoder(folder, LABELS).notes
     assert any("puts no special tokens around a text" in note for note in notes)
     with one_line(EncoderError, "stands for the root"):
-        load_encoder(folder, LABELS, kind=KINDS["dependency"])
+        load_encoder(folder, LABELS, kind=kind_of("dependency"))
 
 
 def tables() -> dict[str, list[tuple[str, str]]]:

@@ -9,7 +9,7 @@ from auxlearn.core.errors import DataError
 from auxlearn.core.settings import OODSource
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
-from auxlearn.data.ood import LabelMap, OODSet
+from auxlearn.data.ood import OODSet
 from auxlearn.evaluation.metrics import (
     above_chance,
     evaluate,
@@ -18,8 +18,10 @@ from auxlearn.evaluation.metrics import (
     score,
     true_labels,
 )
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.kinds.base import kind_of
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.kinds.classification import MANY_LABELS
+from auxlearn.kinds.predictions import LabelMap
 from auxlearn.objectives.base import output_blocks
 from tests.helpers import LINES, tokenized
 

@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
-from auxlearn.evaluation.metrics import evaluate, map_predictions, predictions_of
+from auxlearn.evaluation.metrics import evaluate, predictions_of
+from auxlearn.kinds.classification import map_predictions
 from auxlearn.results.record import Evaluation, Evaluations
 from auxlearn.results.tables import metrics_table
 

@@ -16,15 +16,15 @@ from auxlearn import load_dataset
 from auxlearn.core.errors import UserError
 from auxlearn.core.settings import Columns
 from auxlearn.data.memory import save_folder
+from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.biaffine import RELATION_SIZE, Biaffine
-from auxlearn.kinds.choose import KINDS
 from auxlearn.kinds.dependency import cycle_of, spanning_tree
 from auxlearn.kinds.words import CERTAIN, NO_TAG
 from tests.helpers import one_line
 
 HERE = Path(__file__).parent
 TREEBANK = (HERE / "treebank.conllu").read_text()
-KIND = KINDS["dependency"]
+KIND = kind_of("dependency")
 COLUMNS = Columns(kind="dependency")
 
 
@@ -274,7 +274,7 @@ def test_a_treebank_with_tags_is_tagged_unless_it_is_said(tmp_path):
     said = "words have tags and heads: the tags are read; --kind dependency reads the heads"
     place = treebank(tmp_path / "ud")
     tagged = load_dataset(place)
-    assert (tagged.kind.name, tagged.notes) == ("token_classification", (said,))
+    assert (tagged.kind.name, tagged.notes) == ("token_classification", (f"train: {said}",))
     given = load_dataset(place, columns=Columns(kind="token_classification"))
     assert given.notes == ()
     assert load_dataset(place, columns=Columns(label_column="head")).kind is KIND

@@ -13,8 +13,8 @@ import torch
 from sklearn.metrics import f1_score
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.metric_names import METRICS
-from auxlearn.kinds.choose import KINDS, REFUSED, require
+from auxlearn.core.registry import KINDS
+from auxlearn.kinds.base import FEATURES, kind_of
 from auxlearn.kinds.token_classification import spans_of
 from auxlearn.kinds.words import NO_TAG
 from auxlearn.results.record import Scores
@@ -22,8 +22,9 @@ from tests import helpers
 from tests.helpers import one_line
 
 MULTI, REGRESSION, TOKENS = (
-    KINDS[name] for name in ("multi_label", "regression", "token_classification")
+    kind_of(name) for name in ("multi_label", "regression", "token_classification")
 )
+METRICS = [(k, m) for k in KINDS.names() for m in (*kind_of(k).metrics, "cross_entropy")]
 BIO = ("B-A", "B-B", "I-A", "I-B", "O")
 
 
@@ -38,7 +39,7 @@ def examples(kind, count=7, seed=0):
         return normal(count, 1), normal(count)
     if kind is MULTI:
         return normal(count, 3), (normal(count, 3) > 0).double()
-    if kind is KINDS["dependency"]:
+    if kind is kind_of("dependency"):
         tree = [[NO_TAG] * 3, [1, 2, 0], [NO_TAG] * 3, [2, 0, 1], [3, 2, 2]]
         return normal(2, 5, 5, 4), torch.tensor([tree, tree[:3] + [[NO_TAG] * 3] * 2])
     targets = torch.randint(0, 4, (count, 5), generator=generator)
@@ -60,17 +61,15 @@ def test_a_score_that_a_kind_does_not_have_is_named():
     assert not hasattr(scores, "accuracy")
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", KINDS.names())
 def test_a_copy_of_a_kind_is_the_kind(name):
-    kind = KINDS[name]
+    kind = kind_of(name)
     assert kind is pickle.loads(pickle.dumps(kind)) is copy.deepcopy(kind)
 
 
-@pytest.mark.parametrize(
-    ("name", "metric"), [(k, m) for k in METRICS for m in (*METRICS[k], "cross_entropy")]
-)
+@pytest.mark.parametrize(("name", "metric"), METRICS)
 def test_every_smooth_form_has_the_derivative_of_finite_differences(name, metric):
-    kind = KINDS[name]
+    kind = kind_of(name)
     for seed in range(3):
         logits, targets = examples(kind, seed=seed)
         logits.requires_grad_()
@@ -239,12 +238,12 @@ def test_no_constant_tags_beat_the_loss_of_a_constant_prediction():
 
 def test_what_is_refused_is_refused_by_name_in_one_line():
     checked = 0
-    for feature, (kinds, _) in REFUSED.items():
-        for name, kind in KINDS.items():
-            if name in kinds:
-                with one_line(ConfigError, feature, name):
-                    require(kind, feature)
-                checked += 1
-            else:
-                require(kind, feature)
-    assert checked > 10
+    for kind in map(kind_of, KINDS.names()):
+        assert kind.refuses < FEATURES.keys()
+        for feature in kind.refuses:
+            with one_line(ConfigError, feature, kind.name):
+                kind.require(feature)
+            checked += 1
+        for feature in FEATURES.keys() - kind.refuses:
+            kind.require(feature)
+    assert checked > 30

@@ -467,10 +467,9 @@ REFUSALS = [
     (
         "regression",
         {"loss": "focal"},
-        "loss: focal is of classification and multi_label and token_classification, but the labels "
-        "are of regression: choose cross_entropy, huber",
+        "loss: focal is not of regression: choose cross_entropy, huber",
     ),
-    ("multi_label", {"loss": "huber"}, "are of multi_label: choose cross_entropy, focal"),
+    ("multi_label", {"loss": "huber"}, "huber is not of multi_label: choose cross_entropy, focal"),
     (
         "dependency",
         {"loss": {"cross_entropy": {"class_weights": "balanced"}}},

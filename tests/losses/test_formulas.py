@@ -17,7 +17,7 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import LOSSES
 from auxlearn.core.validation import validate
 from auxlearn.data.dataset import Split
-from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.words import NO_TAG
 from auxlearn.losses import base
 from auxlearn.losses.base import balanced_weights
@@ -188,7 +188,7 @@ OF_KIND = {
 def outputs_of(kind, seed=0):
     """Random logits in double precision, and targets; of words with tokens that begin none."""
     draws = torch.Generator().manual_seed(seed)
-    targets = KINDS[kind].targets(OF_KIND[kind], 3)
+    targets = kind_of(kind).targets(OF_KIND[kind], 3)
     if kind == "token_classification":
         targets = torch.tensor([[NO_TAG, 0, 0, NO_TAG, 1], [2, 0, 1, NO_TAG, NO_TAG]])
     shape = (*targets.shape, 1 if kind == "regression" else 3)
@@ -201,9 +201,9 @@ def value_of(name, kind, logits=None, targets=None, **options):
     cls = LOSSES.get(name)
     loss = cls(validate(cls.Options, options, name))
     texts = tuple("a " * 3 for _ in OF_KIND[kind])
-    split = Split("train", texts, tuple(OF_KIND[kind]), NAMES, kind=KINDS[kind])
+    split = Split("train", texts, tuple(OF_KIND[kind]), NAMES, kind=kind_of(kind))
     loss.prepare(SimpleNamespace(split=split, device="cpu"))
-    encoder = SimpleNamespace(kind=KINDS[kind], classify=lambda batch: logits)
+    encoder = SimpleNamespace(kind=kind_of(kind), classify=lambda batch: logits)
     return loss.loss(encoder, SimpleNamespace(targets=targets), None)
 
 
@@ -222,7 +222,7 @@ def test_the_default_is_the_loss_of_the_kind(kind):
         targets = torch.tensor([[[NO_TAG] * 3, [1, 0, 0], [2, 1, 1], [3, 1, 1]]])
     else:
         logits, targets = outputs_of(kind)
-    expected = KINDS[kind].loss(logits, targets)
+    expected = kind_of(kind).loss(logits, targets)
     assert value_of("cross_entropy", kind, logits, targets).equal(expected)
 
 

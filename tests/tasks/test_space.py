@@ -11,7 +11,7 @@ from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.encoders.load import load_encoder
-from auxlearn.kinds.choose import KINDS
+from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.words import NO_TAG
 from auxlearn.tasks.space import Space, SpaceOptions, frequencies
 from tests import helpers
@@ -184,7 +184,7 @@ def test_denoising_both_ways_is_masked_language_modelling(make, encoder):
 @pytest.mark.parametrize("kind", ["classification", "token_classification"])
 def test_micro_batches_add_up_with_two_kinds_of_data(make, encoder, kind):
     """Parts of a batch, weighted by their examples, give the label loss of the whole."""
-    encoder.kind = KINDS[kind]
+    encoder.kind = kind_of(kind)
     task, stream = make(corpora=1, transform="none", representation="bidirectional", per_step=3)
     step = next(s for s in range(9) if task.data_of(s) == [0, 1])
     (label,) = (n for n in task.sampled(step) if task.combinations[n].output == "label")

@@ -18,8 +18,8 @@ from auxlearn.core import processes
 from auxlearn.core.processes import Processes, buckets
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
-from auxlearn.kinds.base import Kind
-from auxlearn.kinds.choose import CLASSIFICATION, KINDS
+from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives import base
 from auxlearn.objectives.base import in_order, output_blocks
 from auxlearn.training.sums import GradientSum
@@ -262,7 +262,7 @@ def test_outputs_of_other_kinds_are_divided(monkeypatch, name):
     texts = ragged(lengths)
     inside = texts.maskable.long()
     texts = replace(texts, starts=(inside.cumsum(0) * inside - 1).int())
-    kind = KINDS[name]
+    kind = kind_of(name)
 
     def classify(batch):
         logits = batch.input_ids[..., None].double() * torch.tensor([1.0, 0.5, -2.0])

@@ -29,7 +29,7 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.encoders.device import usual_torch
 from auxlearn.executors.jobs import Executor, Job, run_jobs
-from auxlearn.kinds.choose import CLASSIFICATION, kind_of
+from auxlearn.kinds.base import kind_of
 from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.model_card import model_card
@@ -187,7 +187,7 @@ class _Training:
     @property
     def _balanced(self) -> bool:
         """Whether every class counts alike."""
-        return self.config.metric == "macro_f1" and kind_of(self.config.kind) is CLASSIFICATION
+        return self.config.metric == kind_of(self.config.kind).balanced
 
     @property
     def _single(self) -> Weights:

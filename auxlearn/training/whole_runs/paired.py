@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from auxlearn.kinds.base import mean_over
-from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.metrics import mean_over
 from auxlearn.results.predictions import read_labels, read_stored
 from auxlearn.results.record import RunResults
 
@@ -100,14 +99,14 @@ class ExampleLosses:
     def of(cls, path: Path, results: RunResults) -> ExampleLosses:
         """Read them: means over the labels, or words, of each example; of numbers, the errors."""
         kind, names = results.kind, results.names_of("dev")
-        classes, single = len(results.dataset.label_names), kind is CLASSIFICATION
-        if single and kind.abridged(names):
+        classes = len(results.dataset.label_names)
+        if kind.has_many(names):
             truth, predicted = read_labels(path, "dev", {one: n for n, one in enumerate(names)})
             wrong = (truth != predicted).astype(float)
             return cls(truth, wrong, wrong)
         stored = read_stored(path, "dev", kind, names)
         outputs = [kind.output(one) for one in stored.values]
-        if single:
+        if kind.offers("unknown_labels count"):
             labels = np.array(stored.truth)
             known = labels < classes
             wrong = (labels != np.array(stored.predicted))[known].astype(float)

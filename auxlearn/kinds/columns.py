@@ -1,0 +1,44 @@
+"""Columns of a table: which one holds the texts or labels, and what is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from auxlearn.core.settings import Columns
+from auxlearn.kinds.labels import listed
+
+if TYPE_CHECKING:
+    from auxlearn.core.table import Table
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?\s*")
+
+
+def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:
+    """Return the column that is named, or the first usual one that there is."""
+    if name != usual[0] or name in columns:
+        return name
+    return next((one for one in usual if one in columns), name)
+
+
+def find_text(columns: Collection[str], given: Columns, usual: tuple[str, ...]) -> str:
+    """Return the column of the text: the one that is named, or the first usual one there is."""
+    return given.text_column or next((one for one in usual if one in columns), given.text)
+
+
+def values_of(table: Table, column: str, usual: tuple[str, ...] = ()) -> list[Any]:
+    """Return what is not missing in the column that is named, or the first usual one there is."""
+    found = table.columns.get(named(table.columns, column, usual or (column,)), [])
+    return [value for value in found if value is not None and value != ""]
+
+
+def is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, str) and listed(value) is not None)
+
+
+def is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(_NUMBER.fullmatch(value))
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
