@@ -1,4 +1,4 @@
-"""Shared code of the benchmarks: options, encoders, texts, timing and results."""
+"""Shared code of the benchmarks: options, encoders, texts, steps, timing and results."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,15 +22,19 @@ import transformers
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.files import write_json
-from auxlearn.core.registry import LOSSES
+from auxlearn.core.processes import ALONE, Processes
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import encoder_source
+from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.losses.base import PrimaryLoss
+from auxlearn.training.setup import training_step
+from auxlearn.training.terms import Auxiliary
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -171,17 +176,73 @@ def encoder_of_size(
         ).eval()
 
 
-def replacements(encoder: SharedEncoder) -> torch.Tensor:
-    """Return allowed replacement ids for masked tokens: the upper half of the vocabulary."""
-    count = encoder.body.get_input_embeddings().num_embeddings
-    return torch.arange(count // 2, count)
+class Steps:
+    """The optimizer steps of a training; each call makes one, cycling through the batches.
 
+    Args:
+        encoder: What is trained.
+        texts: Training examples, of which a rule that learns takes validation examples too.
+        batch: Texts of a batch.
+        tasks: How many auxiliary tasks of masked language modelling, each with batches of its own.
+        rule: Name and options of the weighting.
+        precision: What the passes compute in.
+        rate: The learning rate, with a warm-up and a decay over so many ``steps``.
+        steps: Of the training.
+        accumulation: Micro-batches of a step.
+        processes: Those that make it together.
+    """
 
-def default_loss() -> PrimaryLoss:
-    """Return the default loss of the primary task."""
-    cls = LOSSES.get("cross_entropy")
-    loss: PrimaryLoss = cls(cls.Options())
-    return loss
+    def __init__(
+        self,
+        encoder: SharedEncoder,
+        texts: TokenizedTexts,
+        batch: int,
+        tasks: int = 0,
+        rule: tuple[str, Mapping[str, Any]] = ("fixed", {}),
+        precision: str = "fp32",
+        rate: float = 1e-4,
+        steps: int = 8,
+        accumulation: int = 1,
+        processes: Processes = ALONE,
+    ) -> None:
+        names = [f"random_mlm_{number}" for number in range(tasks)]
+        cls, loss, mlm = (
+            WEIGHTINGS.get(rule[0]),
+            LOSSES.get("cross_entropy"),
+            TASKS.get("random_mlm"),
+        )
+        self.rule = cls(cls.Options(**rule[1]), ("primary", *names))
+        auxiliaries = []
+        vocabulary = encoder.body.get_input_embeddings().num_embeddings
+        for name in names:
+            task = mlm(mlm.Options())
+            # The upper half of the vocabulary replaces tokens.
+            task.texts, task.random_ids = texts, torch.arange(vocabulary // 2, vocabulary)
+            auxiliaries.append(Auxiliary(name, task, BatchStream(texts, batch, 0, name)))
+        optimizer = build_optimizer(encoder.train().parameters(), rate, 0.01)
+        self.training_step = training_step(
+            self.rule,
+            texts,
+            "accuracy",
+            encoder=encoder,
+            primary=BatchStream(texts, batch, 0, "primary"),
+            primary_loss=loss(loss.Options()),
+            auxiliaries=auxiliaries,
+            schedule=LinearSchedule(optimizer, steps, 0.06),
+            gradient_accumulation_steps=accumulation,
+            autocast=autocast(encoder.device.type, precision),
+            processes=processes,
+        )
+        self._turn = cycle(range(steps))
+
+    def __call__(self) -> None:
+        """Make the next step."""
+        self.step(next(self._turn))
+
+    def step(self, number: int) -> None:
+        """Make one step."""
+        self.training_step.begin(number)
+        self.rule.step(self.training_step)
 
 
 def classes_of(dataset: str) -> int:

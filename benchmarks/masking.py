@@ -215,10 +215,9 @@ class Case:
         if self.folder != alone.folder:
             self.folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(alone.folder / "single_0.npz", self.folder)
-        found = record(self.settings(variant), {}, best=self.folder != alone.folder)
-        found.save(path)
+        seconds = record(self.settings(variant), path)
         name = f"{self.strategy or 'single'} {variant.name}"
-        print(f"{self.setting.name}, {self.draw}, {name}: {found.seconds:.1f} s")
+        print(f"{self.setting.name}, {self.draw}, {name}: {seconds:.1f} s")
 
     def look(self) -> None:
         """Write what a strategy masks."""

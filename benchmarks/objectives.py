@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common import (
+    Steps,
     Stopwatch,
     add_precision,
     arguments,
@@ -23,7 +24,7 @@ from benchmarks.common import (
     save,
     texts_of,
 )
-from benchmarks.training import BATCH, Training
+from benchmarks.training import BATCH
 
 #: Batches of an epoch, and the most objectives, of each encoder.
 CONTESTS = {"minilm": (8, 3), "base": (2, 2)}
@@ -32,7 +33,7 @@ CONTESTS = {"minilm": (8, 3), "base": (2, 2)}
 def main() -> None:
     """Run a contest for each encoder."""
     options = arguments(__doc__ or "", add=add_precision)
-    classes, bf16 = classes_of(options.dataset), options.precision == "bf16"
+    classes = classes_of(options.dataset)
     found = {}
     for size, (steps, most) in CONTESTS.items():
         encoder = attending(
@@ -40,7 +41,9 @@ def main() -> None:
         )
         texts, _ = texts_of(encoder, options.dataset, steps * BATCH)
         contestants: dict[str, Callable[[], object]] = {
-            str(count): Training(encoder, texts, aux=count - 1, bf16=bf16)
+            str(count): Steps(
+                encoder, texts, BATCH, count - 1, precision=options.precision, steps=steps
+            )
             for count in range(1, most + 1)
         }
         counts = {name: operations(run, steps) for name, run in contestants.items()}

@@ -27,6 +27,7 @@ import torch
 from auxlearn.core.files import write_json
 from auxlearn.core.processes import ALONE, Processes, joined, process_count
 from benchmarks.common import (
+    Steps,
     Stopwatch,
     add_precision,
     arguments,
@@ -37,7 +38,7 @@ from benchmarks.common import (
     save,
     texts_of,
 )
-from benchmarks.training import BATCH, Training
+from benchmarks.training import BATCH
 
 STEPS = 2
 #: Rules: one that adds gradients in place, one that needs those of each objective.
@@ -99,9 +100,18 @@ def measure(options: Namespace, together: Processes) -> dict[str, Any]:
 
         def training(
             accumulation: int = 1, processes: Processes = ALONE, rule: str = rule
-        ) -> Training:
-            bf16 = options.precision == "bf16"
-            return Training(encoder, texts, 1, bf16, options.steps, rule, accumulation, processes)
+        ) -> Steps:
+            return Steps(
+                encoder,
+                texts,
+                BATCH,
+                tasks=1,
+                rule=(rule, {}),
+                precision=options.precision,
+                steps=options.steps,
+                accumulation=accumulation,
+                processes=processes,
+            )
 
         alone, whole = training(together.count), training()
         contestants: dict[str, Callable[[], object]] = {"one process": alone}

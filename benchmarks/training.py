@@ -6,34 +6,26 @@ import logging
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import cycle
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from transformers import Trainer, TrainingArguments
 
-from auxlearn.core.processes import ALONE, Processes
-from auxlearn.core.registry import TASKS, WEIGHTINGS
 from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import compile_body
-from auxlearn.training.step import RunStep
-from auxlearn.training.terms import Auxiliary
 from benchmarks.common import (
+    Steps,
     Stopwatch,
     arguments,
     attending,
-    autocast,
     classes_of,
     contest,
-    default_loss,
     encoder_of_size,
     ratio,
-    replacements,
     save,
     texts_of,
 )
@@ -62,21 +54,23 @@ def main() -> None:
     for other in (half, half_undropped):
         attending(other, "bf16")
     texts, _ = texts_of(encoder, options.dataset, options.texts)
-    single = Training(encoder, texts, steps=steps)
+    single = Steps(encoder, texts, BATCH, steps=steps)
     undropped_title = "one task, attention dropout 0"
     kind, otherwise = other_optimizer(encoder, texts, steps)
     contestants: dict[str, Callable[[], object]] = {
         "one task": single,
         f"one task, {kind}": otherwise,
-        undropped_title: Training(undropped, texts, steps=steps),
-        "one task, bf16": Training(half, texts, bf16=True, steps=steps),
-        f"{undropped_title}, bf16": Training(half_undropped, texts, bf16=True, steps=steps),
+        undropped_title: Steps(undropped, texts, BATCH, steps=steps),
+        "one task, bf16": Steps(half, texts, BATCH, precision="bf16", steps=steps),
+        f"{undropped_title}, bf16": Steps(
+            half_undropped, texts, BATCH, precision="bf16", steps=steps
+        ),
     }
     compilation = None
     if options.compile:
         compiled = made()
         compilation = watch.seconds(lambda: compile_body(compiled, nullcontext))
-        contestants["one task, compiled"] = Training(compiled, texts, steps=steps)
+        contestants["one task, compiled"] = Steps(compiled, texts, BATCH, steps=steps)
     # The Trainer cannot be stopped after a step, so it has a contest of whole trainings.
     whole_trainings: dict[str, Callable[[], object]] = {
         "transformers Trainer": trainer_of_transformers(encoder, texts, folder.name, steps),
@@ -121,12 +115,10 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--compile", action=BooleanOptionalAction, default=True)
 
 
-def other_optimizer(
-    encoder: SharedEncoder, texts: TokenizedTexts, steps: int
-) -> tuple[str, Training]:
+def other_optimizer(encoder: SharedEncoder, texts: TokenizedTexts, steps: int) -> tuple[str, Steps]:
     """Return training with the kind of AdamW that is not the default on the encoder's device."""
     fused = encoder.device.type == "cuda"
-    training = Training(encoder, texts, steps=steps)
+    training = Steps(encoder, texts, BATCH, steps=steps)
     groups = training.training_step.optimizer.param_groups
     training.training_step.optimizer = torch.optim.AdamW(
         [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups],
@@ -140,52 +132,6 @@ def without_attention_dropout(encoder: SharedEncoder) -> None:
     """Switch the dropout of BERT's attention weights off, as ``attention_dropout: 0`` does."""
     for layer in encoder.body.encoder.layer:
         layer.attention.self.dropout.p = 0.0
-
-
-class Training:
-    """This package's training: one optimizer step per call, cycling through the batches."""
-
-    def __init__(
-        self,
-        encoder: SharedEncoder,
-        texts: TokenizedTexts,
-        aux: int = 0,
-        bf16: bool = False,
-        steps: int = STEPS,
-        rule: str = "fixed",
-        accumulation: int = 1,
-        processes: Processes = ALONE,
-    ) -> None:
-        names = [f"random_mlm_{number}" for number in range(aux)]
-        encoder.train()
-        auxiliaries = []
-        for name in names:
-            cls = TASKS.get("random_mlm")
-            task = cls(cls.Options())
-            task.texts, task.random_ids = texts, replacements(encoder)
-            auxiliaries.append(Auxiliary(name, task, BatchStream(texts, BATCH, 0, name)))
-        optimizer = build_optimizer(encoder.parameters(), RATE, 0.01)
-        self.training_step = RunStep(
-            encoder,
-            primary=BatchStream(texts, BATCH, 0, "primary"),
-            primary_loss=default_loss(),
-            auxiliaries=auxiliaries,
-            schedule=LinearSchedule(optimizer, steps, 0.06),
-            gradient_accumulation_steps=accumulation,
-            autocast=autocast(encoder.device.type, "bf16" if bf16 else "fp32"),
-            processes=processes,
-        )
-        cls = WEIGHTINGS.get(rule)
-        self.weighting = cls(cls.Options(), ("primary", *names))
-        self.turn = cycle(range(steps))
-
-    def __call__(self) -> None:
-        self.step(next(self.turn))
-
-    def step(self, step: int) -> None:
-        """Make one update."""
-        self.training_step.begin(step)
-        self.weighting.step(self.training_step)
 
 
 def trainer_of_transformers(

@@ -29,22 +29,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from auxlearn.core.errors import UserError
-from auxlearn.core.registry import TASKS, WEIGHTINGS
-from auxlearn.data.batches import BatchStream
+from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.data.tokens import TokenizedTexts
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
-from auxlearn.training.setup import training_step
-from auxlearn.training.terms import Auxiliary
 from benchmarks.common import (
     SIZES,
+    Steps,
     Stopwatch,
     add_device,
     add_precision,
     attending,
-    autocast,
     check_device,
-    default_loss,
     encoder_of_size,
     peak_bytes,
     save,
@@ -123,7 +118,7 @@ def texts() -> TokenizedTexts:
     )
 
 
-class Contestant:
+class Contestant(Steps):
     """One weighting with its own optimizer state over the shared encoder."""
 
     def __init__(
@@ -133,30 +128,13 @@ class Contestant:
         title: str,
         choice: Choice,
         batch: int,
-        precision: str = "fp32",
-        accumulation: int = 1,
+        **settings: Any,
     ) -> None:
-        task = TASKS.get("random_mlm")(TASKS.get("random_mlm").Options())
-        task.texts, task.random_ids = rows, torch.arange(1000, 30000)
-        name, options = choice or ("fixed", {})
-        auxiliaries = [Auxiliary("random_mlm", task, BatchStream(rows, batch, 0, "random_mlm"))]
-        cls = WEIGHTINGS.get(name)
-        names = ("primary", "random_mlm") if choice else ("primary",)
-        self.rule = cls(cls.Options(**options), names)
+        tasks, rule = (1, choice) if choice else (0, ("fixed", {}))
+        super().__init__(encoder, rows, batch, tasks, rule, rate=1e-6, steps=10**9, **settings)
         if title == THROUGH_HIGHER:
             self.rule.learn = self.rule._unrolled
         self.period = getattr(self.rule.options, "every", 1)
-        optimizer = build_optimizer(encoder.parameters(), 1e-6, 0.01)
-        self.training_step = training_step(
-            *(self.rule, rows, "accuracy"),
-            encoder=encoder,
-            primary=BatchStream(rows, batch, 0, "primary"),
-            primary_loss=default_loss(),
-            auxiliaries=auxiliaries if choice else [],
-            schedule=LinearSchedule(optimizer, 10**9, 0.0),
-            gradient_accumulation_steps=accumulation,
-            autocast=autocast(encoder.device.type, precision),
-        )
 
     def warm_up(self) -> None:
         """Give the optimizer a state, as after a step with gradients of a usual size."""
@@ -165,11 +143,6 @@ class Contestant:
             drawn = torch.randn(parameter.shape, generator=draws) * 1e-3
             parameter.grad = drawn.to(parameter.device)
         self.training_step.optimizer_step()
-
-    def step(self, number: int) -> None:
-        """Make one optimizer step."""
-        self.training_step.begin(number)
-        self.rule.step(self.training_step)
 
     def seconds(self, number: int, watch: Stopwatch) -> float:
         """Return the mean time of the optimizer steps of one period, after one that does not count.
@@ -209,7 +182,7 @@ def measure(
     # Each contestant has moments of its own; all are made again in every round to spare memory.
     for number in range(rounds + 1):
         for name, choice in choices.items():
-            contestant = Contestant(encoder, rows, name, choice, batch, precision)
+            contestant = Contestant(encoder, rows, name, choice, batch, precision=precision)
             contestant.warm_up()
             elapsed = contestant.seconds(number, watch)
             if number:  # the first round warms up

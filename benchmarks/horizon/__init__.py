@@ -8,7 +8,7 @@
 qqp, ohsumed; ``pydocs`` is built in. A draw of a setting draws its training and dev examples
 from the union of both splits; what is left is the unlabelled corpus, or the related labelled set.
 For each draw the single task is trained with several seeds, and the auxiliary task with fixed
-shares and mixings. Dev and test probabilities of every evaluation are kept, so that
+shares and mixings. Dev and test probabilities of the best checkpoint are kept, so that
 rules that choose among these runs on dev are compared on the same runs.
 
 Whether a setting has something to gain is decided by draws of its own (``FOR_KIND``), by no rule

@@ -127,7 +127,6 @@ def train_draw(
     data = options.output / "data" / folder_name(setting) / str(draw)
     write_draw(setting, draw, options.data, data)
     base = base_settings(options, setting)
-    single: dict[str, torch.Tensor] = {}
     for variant in dict.fromkeys((SINGLE[0], *every)):
         path = record_folder(options, setting, draw) / f"{variant.name.replace(' ', '_')}.npz"
         if path.is_file() or (variant != SINGLE[0] and variant.name in known):
@@ -135,11 +134,8 @@ def train_draw(
         if end is not None and time.monotonic() > end:
             return
         settings = settings_of(setting, draw, variant, data, base)
-        found = record(settings, single, best=variant.restart > 0)
-        found.save(path)
-        if variant == SINGLE[0]:
-            single = found.final
-        print(f"{setting.name}, draw {draw}, {variant.name}: {found.seconds:.1f} s", flush=True)
+        seconds = record(settings, path)
+        print(f"{setting.name}, draw {draw}, {variant.name}: {seconds:.1f} s", flush=True)
 
 
 def base_settings(options: argparse.Namespace, setting: Setting) -> dict[str, Any]:

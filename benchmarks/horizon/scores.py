@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,8 @@ from benchmarks.horizon.bed import FOR_KIND, SETTINGS
 
 #: Which parameters or predictions of a run are used: those of the best evaluation on dev, of the
 #: last one, the mean of the parameters over the last quarter of the steps, the mean of the
-#: predictions over it, or the mean of the parameters with those of the single task.
+#: predictions over it, or the mean of the parameters with those of the single task. The others than
+#: the best were computed at the revision that the page names.
 VIEWS = ("best", "last", "average", "ensemble", "midpoint")
 #: Loss of an example by which two runs are compared.
 SCORES = ("calibrated", "log loss", "expected accuracy", "accuracy")
@@ -44,23 +44,6 @@ class Summary:
     gains: Mapping[str, Mapping[str, Sequence[float]]]
 
 
-def predictions(run: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return class probabilities on dev and test by view."""
-    dev, test = run["dev"], run["test"]
-    right = [(one.argmax(1) == run["labels_dev"]).mean() for one in dev]
-    best = int(np.argmax(np.where(np.isnan(test).any((1, 2)), -1, right)))
-    last = max(1, math.ceil(len(dev) / 4))
-    found = {
-        "best": (dev[best], test[best]),
-        "last": (dev[-1], test[-1]),
-        "ensemble": (dev[-last:].mean(0), test[-last:].mean(0)),
-    }
-    for view in ("average", "midpoint"):
-        if f"{view}_dev" in run:
-            found[view] = (run[f"{view}_dev"], run[f"{view}_test"])
-    return {view: pair for view, pair in found.items() if not np.isnan(pair[1]).any()}
-
-
 def losses(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
     """Return the loss of each example by score."""
     return {
@@ -77,35 +60,25 @@ def summarise(folder: Path, encoder: str, setting: str, draw: int) -> list[Summa
     if "single 0" not in runs:
         return []
     labels = runs["single 0"]["labels_dev"]
-    base = {v: losses(dev, labels) for v, (dev, _) in predictions(runs["single 0"]).items()}
+    base = losses(runs["single 0"]["dev"], labels)
     weights = example_weights(labels, balanced=False)
-    found = []
+    summaries = []
     for name, run in sorted(runs.items()):
-        views = predictions(run)
-        truth = run["labels_dev"], run["labels_test"]
         gains: dict[str, dict[str, list[float]]] = {}
-        for view, (dev, _) in views.items():
-            if name.startswith("single") or view not in base:
-                continue
-            own = losses(dev, labels)
-            gains[view] = {
-                score: _rounded(paired_difference(base[view][score], own[score], weights))
-                for score in SCORES
+        if not name.startswith("single"):
+            by_score = losses(run["dev"], labels)
+            differences = {s: paired_difference(base[s], by_score[s], weights) for s in SCORES}
+            gains["best"] = {
+                score: [round(found.mean, 8), round(found.error, 8)]
+                for score, found in differences.items()
             }
-        scores = [
-            {
-                v: round(float((pair[at].argmax(1) == truth[at]).mean()), 6)
-                for v, pair in views.items()
-            }
-            for at in (0, 1)
-        ]
+        dev, test = (
+            {"best": round(float((run[split].argmax(1) == run[f"labels_{split}"]).mean()), 6)}
+            for split in ("dev", "test")
+        )
         seconds = round(float(run["seconds"]), 1)
-        found.append(Summary(encoder, setting, draw, name, seconds, *scores, gains))
-    return found
-
-
-def _rounded(difference: Any) -> list[float]:
-    return [round(difference.mean, 8), round(difference.error, 8)]
+        summaries.append(Summary(encoder, setting, draw, name, seconds, dev, test, gains))
+    return summaries
 
 
 #: Runs of one draw by variant.
