@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -150,7 +150,7 @@ def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
     split, kind = context.split, options.bias
     if kind not in KINDS:
         return file_scores(context, Path(kind), "bias model")
-    labels, classes = _labels(split), len(split.label_names)
+    labels, classes = list(split.labels or ()), len(split.label_names)
     if kind == "weak":
         return _weak_scores(context, options)
     pairs = split.text_pairs
@@ -203,9 +203,7 @@ def encoder_scores(
     texts = tokenization.tokenize_split(context.split, context.cache, context.progress)
     tensors = encoder.classifier.state_dict()
     depends: list[object] = [
-        settings.epochs,
-        settings.learning_rate,
-        settings.examples,
+        *astuple(settings),
         texts.input_ids,
         texts.offsets,
         list(tensors),
@@ -231,7 +229,7 @@ def cross_fitted(
     """Return cross-fitted probabilities, cached on disk under a key of which ``depends`` is a part.
     Examples with equal ``keys``, by default texts, are in one fold.
     """
-    split, labels = context.split, _labels(context.split)
+    split, labels = context.split, list(context.split.labels or ())
     key = content_key(
         "cross-fitted",
         FORMAT,
@@ -261,7 +259,7 @@ def _title(kind: str) -> str:
 
 def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
     """Floor probabilities ``(examples, classes)``, and log how good they are."""
-    labels = np.asarray(_labels(split))
+    labels = np.asarray(split.labels)
     accuracy = float((probabilities.argmax(1) == labels).mean())
     majority = float(np.bincount(labels).max()) / len(labels)
     logger.info(
@@ -276,12 +274,6 @@ def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
         )
     floored = torch.from_numpy(np.maximum(probabilities, FLOOR))
     return Scores(floored / floored.sum(1, keepdim=True), accuracy)
-
-
-def _labels(split: Split) -> list[int]:
-    if split.labels is None:
-        raise ConfigError(f"split '{split.name}' has no labels: a bias model needs them")
-    return list(split.labels)
 
 
 class BiasLoss(PrimaryLoss):

@@ -309,8 +309,8 @@ class MaskedLanguageModelling(AuxiliaryTask):
         with torch.no_grad():
             masked = batch.input_ids.masked_fill(chosen, mask_id)
             logits = encoder.predict_tokens(replace(batch, input_ids=masked), chosen)
-            found = choose_replacements(logits, self.random_ids, 1.0, generator)
-        masked[chosen] = found.to(masked)
+            sampled = choose_replacements(logits, self.random_ids, 1.0, generator)
+        masked[chosen] = sampled.to(masked)
         return masked
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
@@ -341,9 +341,9 @@ class MaskedLanguageModelling(AuxiliaryTask):
         if bool((probabilities[~batch.maskable] != 0).any()):
             raise ValueError(f"{where}: expected zero at special tokens and padding")
 
-    def _check_shape(self, where: str, found: object, like: Tensor) -> None:
+    def _check_shape(self, where: str, value: object, like: Tensor) -> None:
         wanted = tuple(like.shape)
-        got = tuple(found.shape) if isinstance(found, Tensor) else shorten(describe(found))
+        got = tuple(value.shape) if isinstance(value, Tensor) else shorten(describe(value))
         if got != wanted:
             raise ValueError(f"{where}: expected a tensor of shape {wanted}, got {got}")
 
@@ -390,14 +390,14 @@ class ScoredMasking(MaskedLanguageModelling):
         texts, options = self.texts, self.options
         scores = self.scores(context)
         self._check_shape(f"scores of task '{self.name}'", scores, texts.input_ids)
-        found = rescale_texts(texts, scores, options.probability)
+        probabilities = rescale_texts(texts, scores, options.probability)
         if options.unit == "word" or options.reverse:
             for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
-                padded = pad_token_values(texts, found, indices, 0)
+                padded = pad_token_values(texts, probabilities, indices, 0)
                 unpad_token_values(
-                    texts, self.arranged(padded, collate(texts, indices)), indices, found
+                    texts, self.arranged(padded, collate(texts, indices)), indices, probabilities
                 )
-        self.probabilities = found
+        self.probabilities = probabilities
 
     def arranged(self, probabilities: Tensor, batch: Batch) -> Tensor:
         """Return mask probabilities as ``unit`` and ``reverse`` want them, ``(batch, length)``."""

@@ -66,10 +66,13 @@ def combinations(
     """
     every = map(Combination._make, product(data, transforms, representations, outputs))
     return [
-        one
-        for one in dict.fromkeys(every)
-        if one.output != "label"
-        or (one.data == TASK_TEXT and one.representation in ("bidirectional", "random"))
+        combination
+        for combination in dict.fromkeys(every)
+        if combination.output != "label"
+        or (
+            combination.data == TASK_TEXT
+            and combination.representation in ("bidirectional", "random")
+        )
     ]
 
 
@@ -103,8 +106,8 @@ def reading_order(
 def attends_in_order(order: Tensor, batch: Batch) -> Tensor:
     """Return what each token attends to, ``(batch, length, length)``; padding, to itself too."""
     inside = batch.attention_mask.bool()[:, None]
-    own = torch.eye(order.shape[1], dtype=torch.bool)
-    return (order[:, None] <= order[:, :, None]) & inside | own
+    itself = torch.eye(order.shape[1], dtype=torch.bool)
+    return (order[:, None] <= order[:, :, None]) & inside | itself
 
 
 class Slots(NamedTuple):
@@ -130,7 +133,7 @@ def with_slots(batch: Batch, order: Tensor, chosen: Tensor, mask_id: int) -> Slo
     slots = torch.full_like(places, mask_id)
     inside = batch.attention_mask.bool()[:, None]
     before = (order[:, None] < order.gather(1, places)[:, :, None]) & inside
-    own = torch.eye(width, dtype=torch.bool).expand(len(places), -1, -1)
+    itself = torch.eye(width, dtype=torch.bool).expand(len(places), -1, -1)
     unseen = torch.zeros(len(places), length, width, dtype=torch.bool)
     types = batch.token_type_ids
     return Slots(
@@ -143,7 +146,11 @@ def with_slots(batch: Batch, order: Tensor, chosen: Tensor, mask_id: int) -> Slo
             else torch.cat([types, types.gather(1, places)], 1),
         ),
         torch.cat(
-            [torch.cat([attends_in_order(order, batch), unseen], 2), torch.cat([before, own], 2)], 1
+            [
+                torch.cat([attends_in_order(order, batch), unseen], 2),
+                torch.cat([before, itself], 2),
+            ],
+            1,
         ),
         torch.cat([torch.arange(length).expand(len(places), -1), places], 1),
         torch.cat([torch.zeros_like(chosen), filled], 1),
@@ -231,7 +238,7 @@ class Space(AuxiliaryTask):
         self.combinations = combinations(
             self.data, options.transform, options.representation, options.output
         )
-        self.members = tuple(one._asdict() for one in self.combinations)
+        self.members = tuple(combination._asdict() for combination in self.combinations)
 
     def prepare(self, context: ObjectiveContext) -> None:
         options, encoder = self.options, context.encoder
@@ -253,17 +260,17 @@ class Space(AuxiliaryTask):
         self.kind = encoder.kind
         parts = [context.texts_of(source) for source in (None, *options.corpus)]
         self.texts = concatenate(
-            *(replace(one, labels=None, tags=None, starts=None) for one in parts)
+            *(replace(part, labels=None, tags=None, starts=None) for part in parts)
         )
-        self.sizes = [len(one) for one in parts]
+        self.sizes = [len(part) for part in parts]
         self.labelled = replace(
             consecutive(self.texts, self.sizes)[0], labels=parts[0].labels, tags=parts[0].tags
         )
         self.targets: dict[str, Tensor] = {}
         if {"tf", "tf_idf"} & set(options.output):
-            found = [frequencies(one) for one in parts]
-            self.targets = {"tf": torch.cat([tf for tf, _ in found])}
-            self.targets["tf_idf"] = torch.cat([tf_idf for _, tf_idf in found])
+            counted = [frequencies(part) for part in parts]
+            self.targets = {"tf": torch.cat([tf for tf, _ in counted])}
+            self.targets["tf_idf"] = torch.cat([tf_idf for _, tf_idf in counted])
         size, outputs = encoder.hidden_size, encoder.config.num_labels
         factories: Mapping[str, Callable[[], nn.Module]] = {
             "label": lambda: head_of(encoder, self.kind, outputs),
@@ -296,12 +303,14 @@ class Space(AuxiliaryTask):
         ends = torch.tensor(self.sizes).cumsum(0)
         source = torch.searchsorted(ends, batch.indices, right=True)
         losses = {}
-        for (data, transform, representation), members in groupby(chosen, lambda one: one[1][:3]):
+        for (data, transform, representation), members in groupby(
+            chosen, lambda member: member[1][:3]
+        ):
             rows = batch.part(source == self.data.index(data))
             if len(rows):  # a micro-batch may have none of these texts
-                found = self._read(encoder, rows, transform, representation, generator)
-                for number, one in members:
-                    losses[number] = self._loss(encoder, found, one.output) * share
+                read = self._read(encoder, rows, transform, representation, generator)
+                for number, member in members:
+                    losses[number] = self._loss(encoder, read, member.output) * share
         mean = torch.stack(list(losses.values())).sum() / len(chosen)
         return TaskResult(mean, members=losses)
 
@@ -330,16 +339,16 @@ class Space(AuxiliaryTask):
             hidden = encoder.encode(shown, attends_in_order(order, batch)).last_hidden_state
         return _Input(batch, chosen, states_at(hidden, chosen), hidden)
 
-    def _loss(self, encoder: SharedEncoder, found: _Input, output: Output) -> Tensor:
+    def _loss(self, encoder: SharedEncoder, read: _Input, output: Output) -> Tensor:
         """Return the sum over the texts of the loss of one output."""
-        batch, chosen, device = found.batch, found.chosen, found.hidden.device
+        batch, chosen, device = read.batch, read.chosen, read.hidden.device
         if output == "label":
             labels = collate(self.labelled, batch.indices).targets
             assert labels is not None
             if self.kind.per_token:
-                inputs = found.hidden[:, : labels.shape[1]]
+                inputs = read.hidden[:, : labels.shape[1]]
             else:
-                inputs = encoder.features_of(found.hidden, batch)
+                inputs = encoder.features_of(read.hidden, batch)
             logits = encoder.apply_head(self.heads[output], upcast(inputs))
             targets = upload(labels, device)
             if not self.kind.per_token:
@@ -347,12 +356,12 @@ class Space(AuxiliaryTask):
             each = zip(logits.split(1), targets.split(1), strict=True)
             return torch.stack([self.kind.loss(*of_text) for of_text in each]).sum()
         if output == "denoise":
-            logits = encoder.token_logits(found.states)
+            logits = encoder.token_logits(read.states)
             targets = upload(batch.input_ids[chosen], device)
             losses = nn.functional.cross_entropy(logits, targets, reduction="none")
         else:
             values = pad_token_values(self.texts, self.targets[output], batch.indices, 0)
-            predicted = encoder.apply_head(self.heads[output], found.states).squeeze(-1)
+            predicted = encoder.apply_head(self.heads[output], read.states).squeeze(-1)
             expected = upload(values[:, : chosen.shape[1]][chosen].float(), device)
             losses = nn.functional.mse_loss(predicted, expected, reduction="none")
         parts = 1 / chosen.sum(1).clamp(min=1)[:, None].expand_as(chosen)[chosen]
@@ -369,14 +378,14 @@ class _Stream(BatchStream):
         self.starts = sizes.cumsum(0) - sizes
         rows = min([batch_size, *space.sizes])
         self._streams = [
-            UniformStream(one, rows, seed, f"{name}/{number}")
-            for number, one in enumerate(consecutive(space.texts, space.sizes))
+            UniformStream(texts, rows, seed, f"{name}/{number}")
+            for number, texts in enumerate(consecutive(space.texts, space.sizes))
         ]
 
     def indices(self, step: int) -> Tensor:
         """Return the indices of the texts, the data in turn, so that micro-batches have all."""
-        found = [self.starts[n] + self._streams[n].indices(step) for n in self.space.data_of(step)]
-        return torch.stack(found, 1).flatten()
+        drawn = [self.starts[n] + self._streams[n].indices(step) for n in self.space.data_of(step)]
+        return torch.stack(drawn, 1).flatten()
 
 
 def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
@@ -392,10 +401,10 @@ def frequencies(texts: TokenizedTexts) -> tuple[Tensor, Tensor]:
     documents = (kinds % size).bincount(minlength=size)
     rarity = torch.log(1 + (len(texts) + 1) / (documents.double() + 1))
     tf = counts[place].double()
-    found = []
+    scaled = []
     for values in (tf, tf * rarity[texts.input_ids.long()]):
         inside = values.masked_fill(~texts.maskable, 0)
         most = torch.zeros(len(texts), dtype=torch.float64)
         most.scatter_reduce_(0, text, inside, "amax")
-        found.append((SCALE * inside / most.clamp(min=1e-9)[text]).float())
-    return found[0], found[1]
+        scaled.append((SCALE * inside / most.clamp(min=1e-9)[text]).float())
+    return scaled[0], scaled[1]

@@ -49,7 +49,7 @@ class SupervisedOptions(Described):
     @field_validator("datasets")
     @classmethod
     def _names_differ(cls, sets: tuple[FurtherSet, ...]) -> tuple[FurtherSet, ...]:
-        names = [one.name for one in sets]
+        names = [further.name for further in sets]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two sets are named '{twice[0]}': give one another name by 'name'")
         return sets
@@ -103,8 +103,8 @@ class Supervised(AuxiliaryTask):
                 "--supervised-datasets"
             )
         return {
-            one.name: context.load_dataset(one.dataset, one.columns)
-            for one in self.options.datasets
+            further.name: context.load_dataset(further.dataset, further.columns)
+            for further in self.options.datasets
         }
 
     def prepare(self, context: ObjectiveContext) -> None:
@@ -114,41 +114,44 @@ class Supervised(AuxiliaryTask):
             for name, dataset in self.load(context).items()
         ]
         # Labels of different kinds do not fit together: a batch has those of its own set.
-        texts = [replace(one.train, starts=None, labels=None, tags=None) for one in made]
+        texts = [replace(labelled.train, starts=None, labels=None, tags=None) for labelled in made]
         self.texts = concatenate(*texts)  # the tokens are held once
-        parts = consecutive(self.texts, [len(one.train) for one in made])
+        parts = consecutive(self.texts, [len(labelled.train) for labelled in made])
         self.sets = [
-            replace(one, train=replace(part, labels=one.train.labels, tags=one.train.tags))
-            for one, part in zip(made, parts, strict=True)
+            replace(
+                labelled,
+                train=replace(part, labels=labelled.train.labels, tags=labelled.train.tags),
+            )
+            for labelled, part in zip(made, parts, strict=True)
         ]
         self.starts = self.stream(1, context.seed, context.name).starts
 
     def stream(self, batch_size: int, seed: int, name: str) -> MixedStream:
-        sizes = [len(one.train) for one in self.sets]
+        sizes = [len(labelled.train) for labelled in self.sets]
         probabilities = sampling_probabilities(sizes, self.options.smoothing)
         return MixedStream(self.texts, sizes, probabilities, batch_size, seed, name)
 
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
-        one, labelled = self._labelled(batch)
-        logits = apply_head_of(encoder, one.kind, one.head, batch)
-        return one.kind.loss(logits, labels_of(labelled, logits))
+        source, labelled = self._labelled(batch)
+        logits = apply_head_of(encoder, source.kind, source.head, batch)
+        return source.kind.loss(logits, labels_of(labelled, logits))
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
-        one, labelled = self._labelled(batch)
+        source, labelled = self._labelled(batch)
         assert labelled.targets is not None
-        return one.kind.items(labelled.targets)
+        return source.kind.items(labelled.targets)
 
     def _labelled(self, batch: Batch) -> tuple[_LabelledSet, Batch]:
         """Return the set that a batch is from, and the batch with the labels of that set."""
         number = int(torch.searchsorted(self.starts, batch.indices[0], right=True)) - 1
-        one = self.sets[number]
-        return one, collate(one.train, batch.indices - self.starts[number])
+        source = self.sets[number]
+        return source, collate(source.train, batch.indices - self.starts[number])
 
     def evaluate(self, encoder: SharedEncoder) -> dict[str, float]:
         metrics = {}
-        for one in self.sets:
-            prefix = f"{one.name}/" if len(self.sets) > 1 else ""
-            for name, value in _evaluate(encoder, one).items():
+        for source in self.sets:
+            prefix = f"{source.name}/" if len(self.sets) > 1 else ""
+            for name, value in _evaluate(encoder, source).items():
                 metrics[prefix + name] = value
         return metrics
 
@@ -176,17 +179,17 @@ def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) ->
     )
 
 
-def _evaluate(encoder: SharedEncoder, one: _LabelledSet) -> dict[str, float]:
-    kind, dev, train = one.kind, one.dataset.splits["dev"], one.dataset.splits["train"]
+def _evaluate(encoder: SharedEncoder, source: _LabelledSet) -> dict[str, float]:
+    kind, dev, train = source.kind, source.dataset.splits["dev"], source.dataset.splits["train"]
     assert dev.labels is not None
     outputs = in_order(
         output_blocks(
             kind,
-            lambda batch: apply_head_of(encoder, kind, one.head, batch),
-            one.dev,
+            lambda batch: apply_head_of(encoder, kind, source.head, batch),
+            source.dev,
             words_of(kind, dev.texts),
             kind.constant(train.labels or ()),
         )
     )
     predicted = [kind.decode(output) for output in outputs]
-    return kind.scores(dev.labels, predicted, outputs, one.dataset.label_names)
+    return kind.scores(dev.labels, predicted, outputs, source.dataset.label_names)

@@ -103,12 +103,14 @@ class Members:
 
     def joined(self, names: Sequence[str], gradients: Sequence[Gradient]) -> list[Gradient]:
         """Return the gradient of each objective, given one for each of the :meth:`parts`."""
-        rest, found = list(gradients), []
+        rest, joined = list(gradients), []
         for name in names:
             count = len(self.sampled.get(name, (None,)))
-            own, rest = rest[:count], rest[count:]
-            found.append(weighted_sum(own, self.shares(name)) if name in self.sampled else own[0])
-        return found
+            members, rest = rest[:count], rest[count:]
+            joined.append(
+                weighted_sum(members, self.shares(name)) if name in self.sampled else members[0]
+            )
+        return joined
 
 
 class TrainingStep(Protocol):
@@ -296,8 +298,8 @@ class Weighting(nn.Module, ABC):
 
     def validation_batch_size(self, batch_size: int) -> int:
         """Return the number of examples of a validation batch, given that of training."""
-        given = self.options.batch_size if isinstance(self.options, ValidationOptions) else None
-        return given or batch_size
+        size = self.options.batch_size if isinstance(self.options, ValidationOptions) else None
+        return size or batch_size
 
     @property
     def differentiates_twice(self) -> bool:

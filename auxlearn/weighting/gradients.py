@@ -28,22 +28,22 @@ def weighted_sum(gradients: Sequence[Gradient], weights: Sequence[float] | Tenso
     parameter that no objective depends on.
     """
     values = [float(weight) for weight in weights]
-    found: Gradient = [None] * len(gradients[0])
+    sums: Gradient = [None] * len(gradients[0])
     with torch.no_grad():  # one operation for all parameters
         for gradient, weight in zip(gradients, values, strict=True):
-            given = [(number, grad) for number, grad in enumerate(gradient) if grad is not None]
+            present = [(number, grad) for number, grad in enumerate(gradient) if grad is not None]
             further = [
-                (total, grad) for number, grad in given if (total := found[number]) is not None
+                (total, grad) for number, grad in present if (total := sums[number]) is not None
             ]
-            first = [(number, grad) for number, grad in given if found[number] is None]
+            first = [(number, grad) for number, grad in present if sums[number] is None]
             if further:
                 totals, parts = zip(*further, strict=True)
                 torch._foreach_add_(totals, parts, alpha=weight)
             if first:
                 numbers, parts = zip(*first, strict=True)
                 for number, total in zip(numbers, torch._foreach_mul(parts, weight), strict=True):
-                    found[number] = total
-    return found
+                    sums[number] = total
+    return sums
 
 
 def restricted(
@@ -71,10 +71,10 @@ def dot(left: Gradient, right: Gradient) -> Tensor:
 
 def squared_norm(gradient: Gradient) -> Tensor:
     """Return the inner product of a gradient with itself, a float64 scalar, in few operations."""
-    given = [part for part in gradient if part is not None]
-    if not given:
+    present = [part for part in gradient if part is not None]
+    if not present:
         return torch.zeros((), dtype=torch.float64)
-    return torch.stack(torch._foreach_norm(given)).double().square().sum()
+    return torch.stack(torch._foreach_norm(present)).double().square().sum()
 
 
 def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
@@ -92,10 +92,12 @@ def combine(
     gradients: Sequence[Gradient], weights: Tensor, placements: Sequence[Placement]
 ) -> Gradient:
     """Return the weighted sum over the shared parameters, and the plain sum over the heads."""
-    shared = weighted_sum([shared_gradient(one, placements) for one in gradients], weights)
-    own = [restricted(one, placements, HEADS) for one in gradients]
-    heads = weighted_sum(own, [1.0] * len(own))
-    return [one if other is None else other for one, other in zip(shared, heads, strict=True)]
+    shared = weighted_sum(
+        [shared_gradient(gradient, placements) for gradient in gradients], weights
+    )
+    unshared = [restricted(gradient, placements, HEADS) for gradient in gradients]
+    heads = weighted_sum(unshared, [1.0] * len(unshared))
+    return [part if head is None else head for part, head in zip(shared, heads, strict=True)]
 
 
 class GradientAverage(State):
@@ -124,26 +126,26 @@ class GradientAverage(State):
             return gradient
         self._count += 1
         correction = 1 - self.decay**self._count
-        given = {number: part for number, part in enumerate(gradient) if part is not None}
+        present = {number: part for number, part in enumerate(gradient) if part is not None}
         average: Gradient = [None] * len(gradient)
         with torch.no_grad():
-            if given:  # the sums of a resumed run are on the CPU
-                device = next(iter(given.values())).device
+            if present:  # the sums of a resumed run are on the CPU
+                device = next(iter(present.values())).device
                 self._sums = {number: total.to(device) for number, total in self._sums.items()}
             self._sums |= {
                 number: torch.zeros_like(part)
-                for number, part in given.items()
+                for number, part in present.items()
                 if number not in self._sums
             }
             # One operation for all parameters, not one for each.
-            if given:
-                sums = [self._sums[number] for number in given]
-                torch._foreach_lerp_(sums, list(given.values()), 1 - self.decay)
-            if without := [total for number, total in self._sums.items() if number not in given]:
+            if present:
+                sums = [self._sums[number] for number in present]
+                torch._foreach_lerp_(sums, list(present.values()), 1 - self.decay)
+            if without := [total for number, total in self._sums.items() if number not in present]:
                 torch._foreach_mul_(without, self.decay)
             if self._sums:
-                found = torch._foreach_div(list(self._sums.values()), correction)
-                for number, mean in zip(self._sums, found, strict=True):
+                means = torch._foreach_div(list(self._sums.values()), correction)
+                for number, mean in zip(self._sums, means, strict=True):
                     average[number] = mean
         return average
 

@@ -44,7 +44,7 @@ def account_of_steps(
     gate_end: int,
 ) -> dict[str, str]:
     """Return the sentence of each auxiliary task of a rule that applies it once past a gate."""
-    found = {}
+    sentences = {}
     for task in tasks:
         weight_key, candidate_key = Quantity.WEIGHT.key(task), Quantity.CANDIDATE.key(task)
         weights = [(row["step"], row[weight_key]) for row in rows if weight_key in row]
@@ -52,7 +52,7 @@ def account_of_steps(
         applied = [(step, weight) for step, weight in weights if weight > 0]
         if not applied:
             highest = f"at most {max(candidates):.3f}" if candidates else "never learned"
-            found[task] = (
+            sentences[task] = (
                 f"{task}: not applied; its weight was {highest}, and {gate:.3g} by step {gate_end} "
                 "is what the gate asks for; a derivative over a few steps does not see what helps "
                 "later, horizon run does"
@@ -68,8 +68,10 @@ def account_of_steps(
             if first <= best_step
             else f"the exported checkpoint (step {best_step}) is from before, without it"
         )
-        found[task] = f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
-    return found
+        sentences[task] = (
+            f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
+        )
+    return sentences
 
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
@@ -235,10 +237,10 @@ class Meta(LogitWeighting):
         steps = [average.update(last) for average, last in averages]
         (loss,) = self._loss_average.update([step.losses[VALIDATION]])
         assert loss is not None
-        own, along = [squared_norm(u) for u in steps], [dot(u, validation) for u in steps]
-        found = gather_scalars([loss, squared_norm(validation), *own, *along, *squares])
-        sizes = [1, 1, len(own), len(along), len(squares)]
-        loss, square, step_squares, products, gradient_squares = found.split(sizes)
+        lengths, along = [squared_norm(u) for u in steps], [dot(u, validation) for u in steps]
+        values = gather_scalars([loss, squared_norm(validation), *lengths, *along, *squares])
+        sizes = [1, 1, len(lengths), len(along), len(squares)]
+        loss, square, step_squares, products, gradient_squares = values.split(sizes)
         charged = self._charged(products)
         gate = self.options.gate
         if not gate or float(loss) < step.constant_validation_loss:

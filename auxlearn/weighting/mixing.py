@@ -63,7 +63,7 @@ def equal_weights(count: int) -> Tensor:
 
 def shared_gram(step: TrainingStep, gradients: Sequence[Gradient]) -> Tensor:
     """Return the Gram matrix of gradients over the shared parameters, ``(objectives, ...)``."""
-    (gram,) = gram_matrices([shared_gradient(one, step.placements) for one in gradients])
+    (gram,) = gram_matrices([shared_gradient(gradient, step.placements) for gradient in gradients])
     return gram
 
 

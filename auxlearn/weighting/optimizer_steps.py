@@ -88,8 +88,8 @@ class SeparateSteps(State):
             after: list[Tensor] = [step.parameters[number] for number in reached]
             start = [before[number] for number in reached]
             with torch.no_grad():
-                for number, own in zip(reached, torch._foreach_sub(after, start), strict=True):
-                    steps[index][number] = own
+                for number, change in zip(reached, torch._foreach_sub(after, start), strict=True):
+                    steps[index][number] = change
                 if index:
                     torch._foreach_copy_(after, start)
         values = weights.tolist()
@@ -98,9 +98,9 @@ class SeparateSteps(State):
             added: dict[tuple[int, float], list[tuple[Tensor, Tensor]]] = {}
             for parameter, *by_objective in zip(step.parameters, *steps, strict=True):
                 factors = step_coefficients(values, [u is not None for u in by_objective], applied)
-                for index, (factor, own) in enumerate(zip(factors, by_objective, strict=True)):
-                    if index and own is not None and factor:
-                        added.setdefault((index, factor), []).append((parameter, own))
+                for index, (factor, change) in enumerate(zip(factors, by_objective, strict=True)):
+                    if index and change is not None and factor:
+                        added.setdefault((index, factor), []).append((parameter, change))
             for (_, factor), pairs in added.items():
                 torch._foreach_add_([p for p, _ in pairs], [u for _, u in pairs], alpha=factor)
         return steps
@@ -111,16 +111,16 @@ class SeparateSteps(State):
             apply_gradient(step, gradient)
             return
         optimizer = step.optimizer
-        own = self._states[index - 1]
+        states = self._states[index - 1]
         reached = [number for number, grad in enumerate(gradient) if grad is not None]
         primary: dict[int, dict[str, Any]] = {}
         for number in reached:
             parameter = step.parameters[number]
             primary[number] = optimizer.state.pop(parameter, {})
-            if number in own:  # a resumed run has moments on the CPU; steps are counted there
+            if number in states:  # a resumed run has moments on the CPU; steps are counted there
                 optimizer.state[parameter] = {
                     key: value if key == "step" else value.to(parameter.device)
-                    for key, value in own[number].items()
+                    for key, value in states[number].items()
                 }
         decays = [group["weight_decay"] for group in optimizer.param_groups]
         try:
@@ -132,7 +132,7 @@ class SeparateSteps(State):
                 group["weight_decay"] = decay
             for number in reached:
                 parameter = step.parameters[number]
-                own[number] = optimizer.state.pop(parameter, {})
+                states[number] = optimizer.state.pop(parameter, {})
                 if primary[number]:
                     optimizer.state[parameter] = primary[number]
 
@@ -170,18 +170,20 @@ def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
     """Return the Gram matrix of each group of gradients, with one synchronisation with a GPU:
     ``(objectives, objectives)``, float64, on the CPU.
     """
-    found = []
+    matrices = []
     for gradients in groups:
         products = _Products(len(gradients))
         for by_objective in zip(*gradients, strict=True):
-            given = {i: grad.reshape(-1) for i, grad in enumerate(by_objective) if grad is not None}
-            chunks = (flat.split(_chunk_size(flat)) for flat in given.values())
+            flattened = {
+                i: grad.reshape(-1) for i, grad in enumerate(by_objective) if grad is not None
+            }
+            chunks = (flat.split(_chunk_size(flat)) for flat in flattened.values())
             for parts in zip(*chunks, strict=True):  # a chunk stays in the cache for all pairs
-                pairs = combinations_with_replacement(zip(given, parts, strict=True), 2)
-                for (i, one), (j, other) in pairs:
-                    products.add(i, j, one, other)
-        found.append(products)
-    return [gram + gram.triu(1).T for gram in _totals(found)]
+                pairs = combinations_with_replacement(zip(flattened, parts, strict=True), 2)
+                for (i, left), (j, right) in pairs:
+                    products.add(i, j, left, right)
+        matrices.append(products)
+    return [gram + gram.triu(1).T for gram in _totals(matrices)]
 
 
 class StepDerivative:
@@ -232,8 +234,8 @@ class StepDerivative:
                 continue
             flat_v = v.reshape(-1)
             by_objective = enumerate(gradient[number] for gradient in gradients)
-            given = [(i, g.reshape(-1)) for i, g in by_objective if g is not None]
-            diagonal = self._diagonal(number) if given else None
+            present = [(i, g.reshape(-1)) for i, g in by_objective if g is not None]
+            diagonal = self._diagonal(number) if present else None
             buffer = flat_v.new_empty(2, min(len(flat_v), _chunk_size(flat_v)))
             for chunk in _chunks(flat_v):
                 v_chunk = flat_v[chunk]
@@ -241,16 +243,16 @@ class StepDerivative:
                 if diagonal is None:
                     continue
                 combined, through = buffer[0, : len(v_chunk)], buffer[1, : len(v_chunk)]
-                (first, source), *others = given
+                (first, source), *others = present
                 torch.mul(source[chunk], values[first], out=combined)
                 for index, other in others:
                     combined.add_(other[chunk], alpha=values[index])
                 diagonal(combined, chunk, through)
                 through.mul_(v_chunk)
-                for index, source in given:
+                for index, source in present:
                     through_step.add(index, index, through, source[chunk])
                     direct.add(index, index, v_chunk, source[chunk])
-        by_weight, products = (found.diagonal() for found in _totals([through_step, direct]))
+        by_weight, products = (totals.diagonal() for totals in _totals([through_step, direct]))
         if factor < 1:
             # Clipping scales by M / (|g| + 1e-6), which depends on all of the gradient.
             along = (weights @ by_weight) / (norm * excess)
@@ -300,20 +302,22 @@ class _Products:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.found: dict[tuple[int, int], list[Tensor]] = {}
+        self.terms: dict[tuple[int, int], list[Tensor]] = {}
 
     def add(self, row: int, column: int, left: Tensor, right: Tensor) -> None:
-        self.found.setdefault((row, column), []).append(torch.dot(left, right))
+        self.terms.setdefault((row, column), []).append(torch.dot(left, right))
 
 
 def _totals(products: Sequence[_Products]) -> list[Tensor]:
     """Return the matrices, float64, on the CPU, with one synchronisation with a GPU."""
-    every = [torch.stack(found).double().sum() for one in products for found in one.found.values()]
+    every = [
+        torch.stack(terms).double().sum() for sums in products for terms in sums.terms.values()
+    ]
     values = iter(gather_scalars(every))
     matrices = []
-    for one in products:
-        matrix = torch.zeros(one.size, one.size, dtype=torch.float64)
-        for place in one.found:
+    for sums in products:
+        matrix = torch.zeros(sums.size, sums.size, dtype=torch.float64)
+        for place in sums.terms:
             matrix[place] = next(values)
         matrices.append(matrix)
     return matrices

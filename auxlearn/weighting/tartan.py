@@ -132,12 +132,12 @@ class Tartan(LogitWeighting):
         """Return cosines of gradients with the validation gradient, their norms, and the norm of
         that, all over the parameters that are compared.
         """
-        compared = [restricted(one, step.placements, self.compared) for one in gradients]
+        compared = [restricted(gradient, step.placements, self.compared) for gradient in gradients]
         squares = [dot(gradient, gradient) for gradient in compared]
         products = [dot(gradient, validation) for gradient in compared]
-        found = gather_scalars([dot(validation, validation), *squares, *products])
-        norm, norms = found[0].sqrt(), found[1 : 1 + len(squares)].sqrt()
-        return cosines_with(found[1 + len(squares) :], norms, norm), norms, norm
+        values = gather_scalars([dot(validation, validation), *squares, *products])
+        norm, norms = values[0].sqrt(), values[1 : 1 + len(squares)].sqrt()
+        return cosines_with(values[1 + len(squares) :], norms, norm), norms, norm
 
 
 @register_weighting("tartan_released")

@@ -10,7 +10,6 @@ from tests.losses.common import LABEL_LIST
 WEAK = {"bias": "weak", "bias_encoder": "ENCODER", "bias_folds": 2, "bias_epochs": 1}
 LOSSES = {
     "span_cutoff": {},
-    "hidden_cut": {"divergence": "released"},
     "learned_mixin": {"bias": "segment", "bias_folds": 2, "entropy_penalty": 0.03},
     "debiased_focal": {"bias": "FILE"},
     "confidence": WEAK | {"teacher_epochs": 1},
@@ -61,27 +60,10 @@ def test_killed_and_resumed(config, tmp_path, monkeypatch):
     assert [path.name for path in run.glob("heads/*/*")] == ["mixin.safetensors"]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "learned_mixin",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("hidden_cut", "confidence")),
-    ],
-)
-def test_half_precision_and_micro_batches(name, config, tmp_path):
-    settings = {"precision": "bf16", "gradient_accumulation_steps": 3}
-    results = train(config(name, **settings))
-    again = train(config(name, **settings, output=str(tmp_path / "again")))
-    assert results.steps == 2
-    assert results.evaluations == again.evaluations
-    helpers.assert_same_files(tmp_path / "run", tmp_path / "again", "model/model.safetensors")
-
-
-@pytest.mark.parametrize("name", ["span_cutoff", "hidden_cut"])
-def test_cutting_and_compiling_exclude_each_other(name, config, monkeypatch):
+def test_cutting_and_compiling_exclude_each_other(config, monkeypatch):
     monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *given: None)
-    with helpers.one_line(ConfigError, f"the loss {name}", "leave compile out"):
-        train(config(name, compile=True))
+    with helpers.one_line(ConfigError, "the loss span_cutoff", "leave compile out"):
+        train(config("span_cutoff", compile=True))
 
 
 def test_the_accuracies_of_bias_model_and_teacher_are_in_the_results(config, tmp_path):

@@ -158,7 +158,7 @@ def test_generators_belong_to_objective_and_purpose(prepared):
     assert drawn("a") != drawn("b")
 
 
-def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path):
+def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path, plots):
     aux = ["longer_texts", "longer_texts"]
     with monkeypatch.context() as patch:
         helpers.copy_before_step(patch, 4, tmp_path / "killed")
@@ -173,6 +173,11 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     one, two = (load_file(tmp_path / "run" / name) for name in names)
     assert not torch.equal(one["weight"], two["weight"])
     assert set(resumed.auxiliary) == {"longer_texts", "longer_texts_2"}
+    rows = helpers.read_lines(tmp_path / "run" / "metrics.jsonl")
+    recorded = {row["step"]: row for row in rows if row["kind"] == "eval"}
+    best = recorded[resumed.best.step]["aux/longer_texts/accuracy"]
+    assert resumed.auxiliary["longer_texts"]["accuracy"] == best
+    assert (tmp_path / "run" / "plots" / "auxiliary.png").is_file()
 
     # The exported classifier is a plain one, and knows nothing of the heads.
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
@@ -195,16 +200,6 @@ def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, t
     head = nn.Linear(encoder.hidden_size, 2)
     head.load_state_dict(load_file(tmp_path / "run" / "heads/longer_texts/length.safetensors"))
     assert torch.equal(head(features), encoder.apply_head("longer_texts/length", features))
-
-
-def test_metrics_of_a_task_are_recorded_and_plotted(config, tmp_path, plots):
-    results = train(config())
-    rows = helpers.read_lines(tmp_path / "run" / "metrics.jsonl")
-    recorded = [row for row in rows if row["kind"] == "eval"]
-    assert [row["aux/longer_texts/accuracy"] for row in recorded]
-    best = next(row for row in recorded if row["step"] == results.best.step)
-    assert results.auxiliary["longer_texts"]["accuracy"] == best["aux/longer_texts/accuracy"]
-    assert (tmp_path / "run" / "plots" / "auxiliary.png").is_file()
 
 
 def test_heads_are_optimised_at_the_head_rate_and_differentiated_through(new_encoder, tmp_path):

@@ -159,18 +159,6 @@ def test_scores_do_not_depend_on_order_other_texts_or_budget(trained_bert, monke
         torch.testing.assert_close(small, torch.cat(scores), atol=1e-5, rtol=0)
 
 
-def test_progress_counts_every_scored_token_once(trained_bert):
-    texts = tokenized(trained_bert, LINES[:5])
-    advanced = []
-    pseudo_log_likelihood(trained_bert, texts, advanced.append)
-    assert sum(advanced) == int(texts.maskable.sum())
-
-
-def test_a_text_with_nothing_to_score(trained_bert):
-    texts = tokenized(trained_bert, ["日本", ""])
-    assert pseudo_log_likelihood(trained_bert, texts).tolist() == [0.0] * len(texts.input_ids)
-
-
 def modes(encoder):
     return [module.training for module in encoder.modules()]
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from auxlearn.core.settings import ValidationSource
 from auxlearn.weighting.meta import Meta
@@ -123,11 +122,3 @@ def test_a_single_objective_keeps_its_weight():
 def test_the_validation_source(split, source):
     assert Meta(MetaOptions(horizon="steps", split=split), NAMES).validation_source == source
     assert source.is_dev == (split == "dev")
-
-
-@pytest.mark.parametrize(
-    "split", ["test", "train", "train:1.5", "train:10", "train:0.", "train:0.0"]
-)
-def test_other_splits_are_refused(split):
-    with pytest.raises(ValidationError):
-        MetaOptions(split=split)
