@@ -230,19 +230,9 @@ def cross_fitted(
     Examples with equal ``keys``, by default texts, are in one fold.
     """
     split, labels = context.split, list(context.split.labels or ())
-    key = content_key(
-        "cross-fitted",
-        FORMAT,
-        kind,
-        folds,
-        context.seed,
-        context.name,
-        split.texts,
-        split.text_pairs,
-        labels,
-        split.label_names,
-        *depends,
-    )
+    model = [kind, folds, context.seed, context.name]
+    examples = [split.texts, split.text_pairs, labels, split.label_names]
+    key = content_key("cross-fitted", FORMAT, *model, *examples, *depends)
 
     def compute() -> dict[str, Tensor]:
         seed = derive_seed(context.seed, context.name, kind)
