@@ -151,7 +151,7 @@ BUDGETS = {
     "training": 4505,
     "mask_analysis": 797,
     "sweeps": 2010,
-    "comparison": 3187,
+    "comparison": 3190,
     "reports": 686,
     "testing": 890,
     "commands": 1890,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import ExampleCommand
+from auxlearn.commands.options import TAKES_PLUGIN_OPTIONS, with_plugin_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from auxlearn.testing.check_base import Report
 
 
-@click.command(
-    cls=ExampleCommand,
-    options_metavar="[OPTIONS]",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
+@click.command(context_settings=TAKES_PLUGIN_OPTIONS)
 @click.argument("plugin", metavar="FILE|NAME")
 @click.option(
     "--device",
@@ -36,6 +32,7 @@ def command(ctx: click.Context, /, plugin: str, device: str) -> None:
     FILE is a Python file that registers plug-ins, NAME a registered one. Options of a plug-in are
     given as in `auxlearn train`. The exit code is 1 if a check does not hold.
 
+    \b
     Examples:
         # Every plug-in of a file
         auxlearn check examples/long_or_short.py
@@ -59,7 +56,6 @@ def command(ctx: click.Context, /, plugin: str, device: str) -> None:
 
 
 def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str, Any]]]:
-    from auxlearn.commands.options import with_plugin_options
     from auxlearn.core.config import RunConfig
     from auxlearn.core.errors import ConfigError, did_you_mean
     from auxlearn.core.registry import CHOSEN_BY, canonical, load_plugin

@@ -7,19 +7,13 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, options_of
 from auxlearn.comparison.compare import compare
-from auxlearn.core.arguments import settings_of
 
 
-@click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
+@click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=PATH)
-@options_of(
-    settings_of(compare),
-    *("metrics", "sets", "methods", "without", "against", "restarts", "power", "published"),
-    "names",
-    section="What is compared",
-)
+@options_of(compare)
 @click.option(
     "--show",
     multiple=True,
@@ -55,14 +49,15 @@ def command(
     are one method. Methods on the same data with the same encoder are compared with each other;
     data sets are the columns of a table.
 
+    \b
     Examples:
         # Tables of one sweep; also as Markdown, LaTeX and CSV, with plots
         auxlearn compare sweeps/reviews --output tables
         # In LaTeX, every method compared with the single task only
         auxlearn compare sweeps/reviews --against "single task" --format latex
         # Two metrics on test and dev, and every two methods with intervals and p-values
-        auxlearn compare sweeps/reviews --metric macro_f1 --metric mcc --set test --set dev \
-        --show pairs
+        auxlearn compare sweeps/reviews --metric macro_f1 --metric mcc --set test --set dev \\
+            --show pairs
         # A sweep beside the results that the paper reports
         auxlearn compare sweeps/reviews --published l3masking_table3
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import ExampleCommand, json_option, label_map, options_of, print_json
+from auxlearn.commands.options import json_option, label_map, options_of, print_json
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import shorten
 from auxlearn.core.files import user_path
@@ -28,7 +28,7 @@ def command() -> None:
     """Audit a data set before training on it, or make the folder of a published one."""
 
 
-@command.command(cls=ExampleCommand)
+@command.command()
 @click.argument("name")
 @click.option(
     "--from", "source", required=True, help="File or folder that the owner ships, unpacked."
@@ -40,6 +40,7 @@ def get(name: str, source: str, output: str) -> None:
     It is for sets that the hub has no good copy of; `auxlearn data check NAME` says what to
     download.
 
+    \b
     Examples:
         # HANS, of the file of its authors
         auxlearn data get hans --from heuristics_evaluation_set.txt --output data/hans
@@ -53,7 +54,7 @@ def get(name: str, source: str, output: str) -> None:
     print_results(*make_folder(name, user_path(source), folder))
 
 
-@command.command(cls=ExampleCommand)
+@command.command()
 @click.argument("dataset")
 @options_of(
     RunConfig,
@@ -73,6 +74,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     Reported are repeated texts, texts with contradictory labels, and texts of dev and test that
     occur in train. DATASET is a folder, the name of a data-set card, or a Hugging Face hub id.
 
+    \b
     Examples:
         # Audit a folder of train, dev and test files
         auxlearn data check data/reviews

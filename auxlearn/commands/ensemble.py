@@ -7,14 +7,13 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, json_option, options_of, print_json
+from auxlearn.commands.options import PATH, json_option, options_of, print_json
 from auxlearn.comparison.ensemble import ensemble
-from auxlearn.core.arguments import settings_of
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
-@options_of(settings_of(ensemble), "method", "split", "output")
+@options_of(ensemble)
 @json_option("all scores")
 def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     """Average the predictions of the finished runs in the folders RUN.
@@ -24,6 +23,7 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     their mean, and those of the ensemble. With --output, the examples are written with the columns
     predicted_label and probability_CLASS, as `auxlearn predict` writes them.
 
+    \b
     Examples:
         # Two runs, on their test split
         auxlearn ensemble runs/reviews runs/mask_tuning

@@ -9,18 +9,16 @@ import click
 
 from auxlearn.commands.options import (
     PATH,
-    ExampleCommand,
     json_option,
     label_map,
     options_of,
     print_json,
 )
-from auxlearn.core.arguments import settings_of
 from auxlearn.evaluation.finished import evaluate
 from auxlearn.results.folder import load_run
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.argument("run", type=PATH)
 @click.option(
     "--dataset",
@@ -30,9 +28,7 @@ from auxlearn.results.folder import load_run
     help="Data set: folder, name of a data-set card, or Hugging Face hub id; repeatable.",
 )
 @options_of(
-    settings_of(evaluate),
-    *("split", "labels", "decision", "unknown_labels", "text_column", "text_pair_column"),
-    *("label_column", "keep_null_labels", "output"),
+    evaluate,
     labels="Label of the data sets that a class of the run stands for; repeatable, also for one "
     "class. By default those of the run.",
 )
@@ -45,16 +41,17 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     data-set card of the run's training data maps them: the three classes of MultiNLI to the two of
     HANS, for example. The results carry the names of the sets.
 
+    \b
     Examples:
         # Metrics on the test splits of other data sets; all results as a JSON file too
-        auxlearn evaluate runs/reviews --dataset data/reviews --dataset data/other_reviews \
-        --output scores.json
+        auxlearn evaluate runs/reviews --dataset data/reviews --dataset data/other_reviews \\
+            --output scores.json
         # A set whose labels have other names
-        auxlearn evaluate runs/reviews --dataset data/renamed --labels method=approach --labels \
-        result=finding
+        auxlearn evaluate runs/reviews --dataset data/renamed --labels method=approach --labels \\
+            result=finding
         # Another split and other column names, as JSON
-        auxlearn evaluate runs/reviews --dataset data/columns --split dev --text-column body \
-        --json
+        auxlearn evaluate runs/reviews --dataset data/columns --split dev --text-column body \\
+            --json
     """
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import example_sentences, metrics_table

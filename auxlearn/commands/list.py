@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from auxlearn.commands.options import ExampleCommand, option_records
+from auxlearn.commands.options import option_records
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
 from auxlearn.results.console import output
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.argument(
     "what",
     type=click.Choice(["tasks", "losses", "weightings", "encoders", "datasets"]),
@@ -33,6 +33,7 @@ def command(what: str | None, names: tuple[str, ...], plugins: tuple[str, ...]) 
     With NAME, only what has that name, and of tasks, losses and weightings their options and
     defaults.
 
+    \b
     Examples:
         # All names
         auxlearn list

@@ -9,7 +9,6 @@ import click
 
 from auxlearn.commands.options import (
     PATH,
-    ExampleCommand,
     json_option,
     options_of,
     print_json,
@@ -46,11 +45,7 @@ SETTINGS = (
 RANKED = 5
 
 
-@click.command(
-    cls=ExampleCommand,
-    options_metavar="[OPTIONS]",
-    context_settings={"ignore_unknown_options": True},
-)
+@click.command(context_settings={"ignore_unknown_options": True})
 # An option of a task may come first, and would be taken for the folder if that were an argument.
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[RUN]")
 @click.option(
@@ -88,6 +83,7 @@ def command(
     l3mask scores the texts with the pretrained encoder; a later run reads the scores from the
     cache.
 
+    \b
     Examples:
         # What l3mask masks in a data set with an encoder, beside random masking
         auxlearn masks --dataset data/reviews --encoder tiny --aux l3mask --aux random_mlm

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union
+from typing import Any, Literal, Union
 
 import click
 from click.shell_completion import CompletionItem
@@ -31,13 +31,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from auxlearn.core.arguments import settings_of
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import expand, path_problem
 from auxlearn.core.registry import CHOSEN_BY, KINDS, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
 from auxlearn.core.settings import ENCODERS, PluginChoice
-from auxlearn.core.validation import Settings, validate
+from auxlearn.core.validation import Settings, option_of, validate
 from auxlearn.core.yaml_files import parse_yaml
 
 
@@ -55,29 +56,8 @@ class PathType(click.Path):
 PATH = PathType(path_type=Path)
 
 
-class Choice(click.Choice[str]):
-    """Several values, of which another one may be called differently elsewhere."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value, checked."""
-        if value not in self.choices and (hint := suggestion(str(value), self.choices)):
-            self.fail(f"'{shorten(str(value))}': {hint}", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-class Example(NamedTuple):
-    """A command line that the help shows."""
-
-    title: str  # what it does
-    line: str  # begins with ``auxlearn``
-
-
 class SettingOption(click.Option):
     """An option for a field of a class of settings; one that is not given is not passed on."""
-
-    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.section = section
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
@@ -86,42 +66,6 @@ class SettingOption(click.Option):
         if value in (None, ()):  # the default of the settings applies
             ctx.params.pop(str(self.name), None)
         return value, rest
-
-
-class ExampleCommand(click.Command):
-    """A command whose help shows the examples of its docstring before its options by section."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.help, _, shown = inspect.cleandoc(self.help or "").partition("\n\nExamples:\n")
-        lines = [" ".join(line.split()) for line in shown.splitlines()]
-        titles = [line.removeprefix("# ") for line in lines[::2]]
-        self.examples = [*map(Example, titles, lines[1::2])]
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the description and the examples, whose lines are never wrapped."""
-        super().format_help_text(ctx, formatter)
-        with formatter.section("Examples"):
-            indent = " " * formatter.current_indent
-            for example in self.examples:
-                formatter.write(f"{indent}# {example.title}\n{indent}{example.line}\n")
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, records in self.sections(ctx).items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return what the help says of each option, by section."""
-        found: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for option in self.get_params(ctx):
-            record = option.get_help_record(ctx) if isinstance(option, click.Option) else None
-            if record is not None:
-                found.setdefault(self.section_of(option), []).append(record)
-        return found
-
-    def section_of(self, option: click.Parameter) -> str:
-        return option.section if isinstance(option, SettingOption) else "Options"
 
 
 #: What a first run needs; the help lists the other settings by section after these.
@@ -137,40 +81,46 @@ _OF_PLUGINS = (
 )
 
 
-class RunCommand(ExampleCommand):
-    """A command that takes the settings of a run and the options of its plug-ins."""
+#: Settings of commands that take options of plug-ins, which are known only after parsing.
+TAKES_PLUGIN_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # An unknown option may belong to a plug-in, and the plug-ins are only known after parsing.
-        self.ignore_unknown_options = True
-        self.allow_extra_args = True
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options: first what a first run needs, in this order."""
-        known = {str(one.name): one for one in super().get_params(ctx)}
-        return [*(known.pop(name) for name in _FIRST), *known.values()]
+class RunCommand(click.Command):
+    """A command that takes the settings of a run, which its help shows by section, and the options
+    of its plug-ins.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse them; the help, which is shown before any has a value, knows them as well."""
         ctx.meta["arguments"] = list(args)
         return super().parse_args(ctx, args)
 
-    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return the sections: options of plug-ins follow those that a first run needs."""
-        found, arguments = super().sections(ctx), ctx.meta.get("arguments", [])
-        records = [("--NAME-OPTION VALUE", _OF_PLUGINS)]
-        for setting, registry in CHOSEN_BY.items():
-            for flag, name in pairwise(arguments):
-                if flag == flag_of(setting) and name in registry.names():
-                    records += option_records(registry, name)
-        plugins = "Options of the chosen tasks, loss and weighting"
-        return {"Options": found.pop("Options"), plugins: records, **found}
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List what a first run needs, options of plug-ins, then the other settings."""
+        sections: dict[str, list[tuple[str, str]]] = {
+            "Options": [],
+            "Options of the chosen tasks, loss and weighting": _plugin_records(ctx),
+        }
+        known = {str(param.name): param for param in self.get_params(ctx)}
+        for name, param in ({name: known[name] for name in _FIRST} | known).items():
+            title = "Options"
+            if name in RunConfig.model_fields and name not in _FIRST:
+                title = f"Further options, {section_of(name).lower()}"
+            if record := param.get_help_record(ctx):
+                sections.setdefault(title, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
-    def section_of(self, option: click.Parameter) -> str:
-        if option.name in _FIRST or option.name not in RunConfig.model_fields:
-            return "Options"
-        return f"Further options, {section_of(str(option.name)).lower()}"
+
+def _plugin_records(ctx: click.Context) -> list[tuple[str, str]]:
+    """Return how options of plug-ins are written, and those of the plug-ins that are named."""
+    records = [("--NAME-OPTION VALUE", _OF_PLUGINS)]
+    for setting, registry in CHOSEN_BY.items():
+        for flag, name in pairwise(ctx.meta.get("arguments", [])):
+            if flag == flag_of(setting) and name in registry.names():
+                records += option_records(registry, name)
+    return records
 
 
 def json_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -185,61 +135,51 @@ def print_json(content: Any, indent: int | None = 2) -> None:
     click.echo(json.dumps(content, indent=indent, ensure_ascii=escaped))
 
 
-#: Flags that differ from the name of the field: repeatable options are in the singular.
-_FLAGS = {
-    name: f"--{name[:-1]}" for name in ("plugins", "metrics", "sets", "methods", "names", "folders")
-}
-_METAVARS = {
-    "aux": "TASK",
-    "weights": "WEIGHTING",
-    "loss": "LOSS",
-    "plugins": "FILE",
-    "ood": "DATASET",
-    "labels": "CLASS=LABEL",
-    "init_from": "RUN",
-    "fold": "N/FOLDS",
-    "cache_dir": "FOLDER",
-    "metrics": "METRIC",
-    "sets": "SET",
-    "names": "OLD=NEW",
-    "restarts": "K",
-    **dict.fromkeys(("methods", "method", "without", "against", "published"), "NAME"),
-}
+def flag_of(name: str, field: FieldInfo | None = None) -> str:
+    """Return the flag of a setting, by default of a run."""
+    field = field or RunConfig.model_fields[name]
+    return option_of(field).flag or f"--{name.replace('_', '-')}"
 
 
-def flag_of(name: str) -> str:
-    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+#: Parameters of functions that commands have no use for: data in memory, and who shows progress.
+_PYTHON_ONLY = ("dataset_name", "split_column", "reporter", "view", "verbose")
 
 
 def options_of(
-    settings: type[Settings],
+    source: type[Settings] | Callable[..., Any],
     *names: str,
-    section: str = "Options",
     prefix: str = "",
     negatable: bool = False,
     **helps: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options for some fields of settings, or all; ``--no-NAME``
-    stands for false where a file may say otherwise; ``helps`` replace descriptions.
+    """Return a decorator that adds options for the fields of a class of settings, or the keyword
+    parameters of a function: some, or all; ``--no-NAME`` stands for false where a file may say
+    otherwise; ``helps`` replace descriptions.
     """
+    if isinstance(source, type):
+        settings, usual = source, list(source.model_fields)
+    else:
+        parameters = inspect.signature(source).parameters.items()
+        usual = [name for name, one in parameters if one.kind is one.KEYWORD_ONLY]
+        settings = settings_of(source)
+    chosen = names or [name for name in usual if name not in _PYTHON_ONLY]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for name in reversed(names or tuple(settings.model_fields)):
+        for name in reversed(chosen):
             field = settings.model_fields[name]
-            flag, attributes = flag_of(f"{prefix}{name}"), _form(name, field)
+            flag, attributes = flag_of(f"{prefix}{name}", field), _form(name, field)
             if attributes.get("is_flag") and negatable:
                 flag = f"{flag}/--no-{flag[2:]}"
-            said = helps.get(name, field.description or "")
-            if "multiple" in attributes and "repeatable" not in said:
-                said = f"{said.rstrip('.')}; repeatable."
+            text = helps.get(name, field.description or "")
+            if "multiple" in attributes and "repeatable" not in text:
+                text = f"{text.rstrip('.')}; repeatable."
             function = click.option(
                 flag,
                 f"{prefix}{name}",
                 cls=SettingOption,
-                section=section,
                 default=None,
                 required=field.is_required(),
-                help=said + _default(field),
+                help=text + _default(field),
                 **attributes,
             )(function)
         return function
@@ -303,8 +243,6 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
     found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for flag, text in _pairs(extra):
         owner = _owner(flag, owners)
-        if text is None:
-            raise ConfigError(f"option '{flag}' needs a value")
         options = found[owner.kind, owner.plugin]
         if owner.option in options:
             raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
@@ -365,49 +303,46 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
-        others: dict[str, str] = {}
-        for setting, registry in CHOSEN_BY.items():
-            known = _owners((registry, name, name) for name in registry.names())
-            others |= {owner.plugin: flag_of(setting) for owner in known.get(written, [])}
-        similar = difflib.get_close_matches(written, RUN_FLAGS, 1, 0.85)
-        near = f"; or did you mean '{similar[0]}'?" if similar else ""
-        if len(others) == 1:
-            ((name, choose),) = others.items()
-            raise ConfigError(
-                f"option '{flag}' belongs to {name}, which is not chosen: add {choose} {name}{near}"
-            )
-        if others:
-            *names, last = others
-            raise ConfigError(
-                f"option '{flag}' belongs to {', '.join(names)} and {last}, none of which is "
-                f"chosen: name one with {' or '.join(dict.fromkeys(others.values()))}{near}"
-            )
-        context = click.get_current_context(silent=True)
-        own = context.command.params if context else []
-        known_flags = [one for option in own for one in option.opts if one.startswith("--")]
-        command = context.info_name if context else "train"
-        near = suggestion(flag, [*known_flags, *owners]) or f"see `auxlearn {command} --help`"
-        raise ConfigError(f"unknown option '{flag}': {near}")
+        raise ConfigError(_not_chosen(written) or _unknown(flag, owners))
     return who[0]
 
 
-def _pairs(extra: Sequence[str]) -> list[tuple[str, str | None]]:
+def _not_chosen(flag: str) -> str:
+    """Return which plug-ins that are not chosen have an option; "" if none has it."""
+    choices = [
+        f"{flag_of(setting)} {owner.plugin}"
+        for setting, registry in CHOSEN_BY.items()
+        for owner in _owners((registry, name, name) for name in registry.names()).get(flag, [])
+    ]
+    if not choices:
+        return ""
+    similar = difflib.get_close_matches(flag, RUN_FLAGS, 1, 0.85)
+    near = f"; or did you mean '{similar[0]}'?" if similar else ""
+    return f"option '{flag}' is one of a plug-in that is not chosen: {' or '.join(choices)}{near}"
+
+
+def _unknown(flag: str, owners: Iterable[str]) -> str:
+    context = click.get_current_context(silent=True)
+    params = context.command.params if context else []
+    known = [name for param in params for name in param.opts if name.startswith("--")]
+    command = context.info_name if context else "train"
+    hint = suggestion(flag, [*known, *owners]) or f"see `auxlearn {command} --help`"
+    return f"unknown option '{flag}': {hint}"
+
+
+def _pairs(extra: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Split the remaining arguments into flags and values."""
-    pairs: list[tuple[str, str | None]] = []
-    waiting = False
-    for argument in extra:
-        if waiting and not argument.startswith("--"):
-            pairs[-1] = (pairs[-1][0], argument)
-            waiting = False
-        elif argument.startswith("--"):
-            flag, equals, value = argument.partition("=")
-            pairs.append((flag, value if equals else None))
-            waiting = not equals
-        elif argument.startswith("-"):
-            raise ConfigError(f"unknown option '{argument}': see `auxlearn train --help`")
-        else:
-            raise ConfigError(f"unexpected argument '{argument}': options begin with --")
-    return pairs
+    left = iter(extra)
+    for argument in left:
+        if not argument.startswith("--"):
+            what = "unknown option" if argument.startswith("-") else "unexpected argument"
+            raise ConfigError(f"{what} '{argument}': see `auxlearn train --help`")
+        flag, equals, value = argument.partition("=")
+        if not equals:
+            value = next(left, "--")
+        if not equals and value.startswith("--"):
+            raise ConfigError(f"option '{flag}' needs a value")
+        yield flag, value
 
 
 def _parse(text: str, field: FieldInfo) -> Any:
@@ -457,31 +392,30 @@ def _complete(
         "kind": KINDS.names(),
         "metric": {metric for kind in KINDS.names() for metric in KINDS.get(kind).metrics},
     }.get(name)
-    found = [one for one in known or CHOSEN_BY[name].names() if one.startswith(incomplete)]
-    return [CompletionItem(one) for one in found] or [CompletionItem(incomplete, type="dir")]
+    items = [one for one in known or CHOSEN_BY[name].names() if one.startswith(incomplete)]
+    return [CompletionItem(one) for one in items] or [CompletionItem(incomplete, type="dir")]
 
 
 def _form(name: str, field: FieldInfo) -> dict[str, Any]:
-    form: dict[str, Any] = {}
-    if metavar := _METAVARS.get(name):
-        form["metavar"] = metavar
-    if name in ("aux", "weights", "loss", "encoder", "dataset", "kind", "metric"):
+    """Return the attributes of the option for a field."""
+    option, kinds = option_of(field), set(_kinds(field.annotation))
+    form: dict[str, Any] = {"metavar": option.metavar}
+    if option.completes:
         form["shell_complete"] = partial(_complete, name)
-    if name == "restarts":  # the number may be left out
-        form |= {"is_flag": False, "flag_value": 3}
-    kinds = set(_kinds(field.annotation))
+    if option.flag_value is not None:
+        form |= {"is_flag": False, "flag_value": option.flag_value}
     origins = {typing.get_origin(kind) for kind in kinds}
     if origins & {tuple, dict, Sequence, Mapping}:
-        return form | {"multiple": True}
-    if bool in kinds:
-        return form | {"is_flag": True}
-    if choices := [kind for kind in kinds if typing.get_origin(kind) is Literal]:
-        return form | {"type": Choice(typing.get_args(choices[0]))}
-    if PathLike[str] in kinds and name != "encoder":
-        return form | {"type": PATH}
-    if name == "output":
-        form["metavar"] = "FOLDER"
-    return form | ({"type": next(iter(kinds))} if kinds <= {int, float} else {})
+        form["multiple"] = True
+    elif bool in kinds:
+        form["is_flag"] = True
+    elif Literal in origins:
+        form["type"] = click.Choice([value for kind in kinds for value in typing.get_args(kind)])
+    elif PathLike[str] in kinds and not option.completes:
+        form["type"] = PATH
+    elif kinds <= {int, float}:
+        (form["type"],) = kinds
+    return form
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:

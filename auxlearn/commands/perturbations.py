@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, json_option, print_json
+from auxlearn.commands.options import PATH, json_option, print_json
 
 #: Shares of a table of tokens and of one of examples, in the order of its columns.
 TOKEN_SHARES = ("same", "other", "unknown", "changed_texts", "pos_agreement")
 EXAMPLE_SHARES = ("same", "plausible", "other", "unknown")
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.argument("run", type=PATH)
 @click.option(
     "--texts", type=click.IntRange(0), default=5, show_default=True, help="Number of texts to show."
@@ -34,6 +34,7 @@ def command(run: Path, texts: int, output: str | None, as_json: bool) -> None:
     Parts of speech are compared if spaCy (with en_core_web_sm), NLTK (with its tagger) or TextBlob
     is installed.
 
+    \b
     Examples:
         # Statistics by epoch, and ten texts with what was substituted
         auxlearn perturbations runs/mask_tuning --texts 10

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of, print_json
-from auxlearn.core.arguments import settings_of
+from auxlearn.commands.options import PATH, options_of, print_json
 from auxlearn.core.errors import DataError, is_blank, printable, shorten
 from auxlearn.core.table import Table
 from auxlearn.data.tables import table_or_lines
@@ -28,7 +27,7 @@ from auxlearn.results.folder import finished_folder
 COMMAND_LINE = "the command line"
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.argument("run", type=PATH)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
@@ -38,7 +37,7 @@ COMMAND_LINE = "the command line"
     help="File of texts: a table (.jsonl, .csv, .tsv, .parquet) with a column of texts, or one "
     "text per line.",
 )
-@options_of(settings_of(predict), "text_column", "text_pair_column", "output")
+@options_of(predict, "text_column", "text_pair_column", "output")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print all class probabilities as JSON lines."
 )
@@ -58,6 +57,7 @@ def command(
     or control character in a text is written as an escape such as \\t. With --output, all columns
     of the table are written with the columns predicted_label and probability_CLASS.
 
+    \b
     Examples:
         # Texts on the command line
         auxlearn predict runs/reviews "A warm and funny film." "Not worth the time."

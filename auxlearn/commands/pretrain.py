@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of
+from auxlearn.commands.options import PATH, options_of
 from auxlearn.core.run_settings import PretrainSettings
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.option(
     "--output",
     required=True,
@@ -27,12 +27,13 @@ def command(output: Path, **given: Any) -> None:
     without a masked-language-model head, train the newly initialised head first (`--trainable
     head`), then all parameters.
 
+    \b
     Examples:
         # Task-adaptive pretraining (TAPT) on the train texts of a data set
         auxlearn pretrain --encoder bert --dataset data/reviews --output encoders/bert-reviews
         # A masked-language-model head for a checkpoint without one: the backbone is frozen
-        auxlearn pretrain --encoder my_encoder --corpus texts.txt --trainable head --output \
-        with_head
+        auxlearn pretrain --encoder my_encoder --corpus texts.txt --trainable head --output \\
+            with_head
     """
     from auxlearn.results.console import ConsoleReporter
     from auxlearn.training.pretrain import pretrain

@@ -7,15 +7,14 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of
-from auxlearn.core.arguments import settings_of
+from auxlearn.commands.options import PATH, options_of
 from auxlearn.reports.page import report
 
 
-@click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
+@click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...", type=PATH)
 @options_of(
-    settings_of(report),
+    report,
     "output",
     "restarts",
     restarts="Add the best by dev of K seeds to the methods of sweeps, as `auxlearn compare` does.",
@@ -29,6 +28,7 @@ def command(folders: tuple[Path, ...], no_texts: bool, **given: Any) -> None:
     FOLDER is a finished run or a sweep. The page has data, results with intervals, weights, dev
     curves, confusion matrices, misclassified examples, costs, and the commands that repeat it all.
 
+    \b
     Examples:
         # A finished run; writes runs/reviews/report.html
         auxlearn report runs/reviews

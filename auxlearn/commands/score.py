@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, options_of, print_json
-from auxlearn.core.arguments import settings_of
+from auxlearn.commands.options import PATH, options_of, print_json
 from auxlearn.core.errors import DataError
 from auxlearn.evaluation.score import score
 
 
-@click.command(cls=ExampleCommand)
+@click.command()
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option(
     "--file",
@@ -21,7 +20,7 @@ from auxlearn.evaluation.score import score
     metavar="FILE",
     help="File of texts: a table (.jsonl, .csv, ...) or one text per line.",
 )
-@options_of(settings_of(score), "encoder", "text_column", "level", "passes", "max_length", "output")
+@options_of(score, "encoder", "text_column", "level", "passes", "max_length", "output")
 def command(
     texts: tuple[str, ...], file: Path | None, output: Path | None = None, **given: Any
 ) -> None:
@@ -30,6 +29,7 @@ def command(
     The probability of a token is read where the token and the later tokens of its word are masked
     (PLL-word-l2r). Words and texts are sums over their tokens. Everything is in nats.
 
+    \b
     Examples:
         # Every token of a file of texts: log-probability and entropy
         auxlearn score --encoder tiny --file texts.txt --output scores.csv

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, ExampleCommand, announce_plugins, options_of
+from auxlearn.commands.options import PATH, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import EXECUTORS
@@ -23,21 +23,18 @@ def options_of_executors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every executor, such as ``--slurm-partition``."""
     for name in EXECUTORS.names():
         options = EXECUTORS.options(name)
-        function = options_of(options, prefix=f"{name}_", section=f"Executor {name}")(function)
+        function = options_of(options, prefix=f"{name}_")(function)
     return function
 
 
-@click.command(cls=ExampleCommand, options_metavar="[OPTIONS]")
+@click.command()
 @click.argument("file", type=PATH)
 @click.option(
     "--dry-run",
     is_flag=True,
     help="Show the trials and their states; train nothing.",
 )
-@options_of(
-    settings_of(sweep),
-    *("retry_failed", "jobs", "threads", "output", "cache_dir"),
-)
+@options_of(sweep, "retry_failed", "jobs", "threads", "output", "cache_dir")
 @click.option(
     "--executor",
     metavar="NAME",
@@ -58,6 +55,7 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given
     The same command resumes an interrupted sweep: finished trials are not run again. The exit code
     is 1 if a trial has failed; the other trials are run nevertheless.
 
+    \b
     Examples:
         # The trials of a sweep file; nothing is trained
         auxlearn sweep sweep.yaml --dry-run

@@ -7,11 +7,17 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import PATH, RunCommand, options_of, run_config
+from auxlearn.commands.options import (
+    PATH,
+    TAKES_PLUGIN_OPTIONS,
+    RunCommand,
+    options_of,
+    run_config,
+)
 from auxlearn.core.config import RunConfig
 
 
-@click.command(cls=RunCommand, options_metavar="[OPTIONS]")
+@click.command(cls=RunCommand, context_settings=TAKES_PLUGIN_OPTIONS)
 @click.option(
     "--config",
     "config_file",
@@ -43,6 +49,7 @@ def command(
     Without options, a small built-in encoder is trained to tell which Python library a passage of
     documentation comes from. The same command resumes an interrupted run from its last checkpoint.
 
+    \b
     Examples:
         # Built-in encoder and data set; the weight of the auxiliary task is meta-learned
         auxlearn train --aux l3mask --weights meta

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
 
 from auxlearn.comparison.folds import compare_folds
 from auxlearn.comparison.formats import Comparison
@@ -41,8 +40,9 @@ from auxlearn.comparison.statistics import (
     rank_methods,
     wins,
 )
-from auxlearn.core.arguments import Count, UserPath, checked
+from auxlearn.core.arguments import RestartCount, UserPath, checked
 from auxlearn.core.errors import ConfigError, SweepError, UserError, did_you_mean, shorten
+from auxlearn.core.validation import Option
 from auxlearn.kinds.metrics import metric_of, sign
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.published import named_by_sweep, read_published
@@ -51,14 +51,14 @@ from auxlearn.sweeps.published import named_by_sweep, read_published
 @checked
 def compare(
     *folders: UserPath,
-    metrics: Sequence[str] = (),
-    sets: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    without: Sequence[str] = (),
-    names: Mapping[str, str] | Sequence[str] = (),
-    against: str | None = None,
-    published: str | None = None,
-    restarts: Annotated[Count, Field(ge=2)] | None = None,
+    metrics: Annotated[Sequence[str], Option("METRIC", "--metric")] = (),
+    sets: Annotated[Sequence[str], Option("SET", "--set")] = (),
+    methods: Annotated[Sequence[str], Option("NAME", "--method")] = (),
+    without: Annotated[Sequence[str], Option("NAME")] = (),
+    names: Annotated[Mapping[str, str] | Sequence[str], Option("OLD=NEW", "--name")] = (),
+    against: Annotated[str | None, Option("NAME")] = None,
+    published: Annotated[str | None, Option("NAME")] = None,
+    restarts: RestartCount = None,
     power: bool = False,
 ) -> Comparison:
     """Compare the methods of sweeps and runs.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
 from auxlearn.core.files import expand
 from auxlearn.core.table import Table
+from auxlearn.core.validation import Option
 from auxlearn.data.dataset import Split, split_name
 from auxlearn.data.run_data import load_run_data, ood_content
 from auxlearn.data.tables import FORMATS, write_table
@@ -150,7 +151,7 @@ class Ensemble:
 @checked
 def ensemble(
     *runs: UserPath,
-    method: str | None = None,
+    method: Annotated[str | None, Option("NAME")] = None,
     split: str = "test",
     output: UserPath | None = None,
 ) -> Ensemble:

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, PlainValidator, create_model
 
 from auxlearn.core.errors import UserError
 from auxlearn.core.settings import is_path
-from auxlearn.core.validation import Settings, validate
+from auxlearn.core.validation import Option, Settings, validate
 
 #: Settings of runs, which are options of commands and keywords of functions, once they are defined.
 KEYWORDS: set[str] = set()
@@ -34,6 +34,8 @@ def as_path(value: Any) -> str:
 #: A path of the user; the function gets it as text.
 UserPath = Annotated[str | os.PathLike[str], PlainValidator(as_path)]
 Count = Annotated[int, Field(ge=1)]  # a positive number
+#: Seeds that the best of are compared with; three where their number is not said.
+RestartCount = Annotated[int | None, Field(ge=2), Option("K", flag_value=3)]
 Column = Annotated[str, Field(min_length=1, max_length=1000)]  # name of a column
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import glob
 import hashlib
 import json
 import os
@@ -11,7 +10,6 @@ import re
 import secrets
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -98,15 +96,6 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
 
 
-def delete_old_parts(path: Path) -> None:
-    """Delete what writes of a file that were killed an hour ago or earlier have left beside it."""
-    pattern = f".{glob.escape(path.name[:40])}.{'[0-9a-f]' * 8}{PART}"
-    for part in path.parent.glob(pattern):
-        with suppress(OSError):
-            if part.is_file() and time.time() - part.lstat().st_mtime > 3600:
-                part.unlink()
-
-
 def _set_modes(folder: Path) -> None:
     """Give the files of a folder the mode of a new file; libraries write some as 0600."""
     probe = folder / f".mode{PART}"
@@ -149,24 +138,7 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write indented JSON atomically; see :func:`write_bytes`."""
-    write_text(path, _to_json(content) + "\n")
-
-
-def _to_json(value: Any, indent: str = "") -> str:
-    """Return indented JSON in which a list or mapping of plain values takes one line."""
-    inner = indent + "  "
-    if isinstance(value, dict) and any(isinstance(one, list | dict) for one in value.values()):
-        entries = [
-            f"{json.dumps(str(key), ensure_ascii=False)}: {_to_json(one, inner)}"
-            for key, one in value.items()
-        ]
-        left, right = "{}"
-    elif isinstance(value, list) and any(isinstance(one, list | dict) for one in value):
-        entries = [_to_json(one, inner) for one in value]
-        left, right = "[]"
-    else:
-        return json.dumps(value, ensure_ascii=False)
-    return f"{left}\n" + ",\n".join(inner + entry for entry in entries) + f"\n{indent}{right}"
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:
@@ -211,8 +183,8 @@ def read_record(
         unknown = [key for key in content if key not in known.__dataclass_fields__]
         if exact and unknown:
             raise ValueError(f"unknown key {shorten(unknown[0])}")
-        found: T = _adapter(known).validate_python(content)
-        return found
+        record: T = _adapter(known).validate_python(content)
+        return record
     except (FileNotFoundError, NotADirectoryError):
         raise
     except (OSError, ValueError, TypeError) as fault:
@@ -241,12 +213,10 @@ def _json_digest(content: Any) -> str:
 def check_output(path: Path, flag: str = "--output") -> None:
     """Check that a folder can be made or written into, before any work; nothing is created."""
     try:
-        if "\0" in str(path):
-            raise ValueError("a null character is in its name")
+        if problem := path_problem(str(path)):
+            raise ValueError(problem)
         place = path.absolute()
         while not place.exists():
-            if len(os.fsencode(place.name)) > 255:
-                raise ValueError(os.strerror(errno.ENAMETOOLONG))
             place = place.parent
         if not place.is_dir():
             raise ValueError(f"{place} is a file")
@@ -254,7 +224,7 @@ def check_output(path: Path, flag: str = "--output") -> None:
             raise ValueError(f"no permission to write into {place}")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        shown = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
+        shown = shorten(str(path), 200)
         raise UserError(f"cannot write to {shown} ({reason}): choose another {flag}") from None
 
 
@@ -288,20 +258,9 @@ def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> 
 
 def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return the path of something to read, with ``~`` replaced by the home folder."""
-    if not os.fspath(text):  # it would be the working folder
-        raise error("a path is needed, not an empty text")
-    try:
-        path = expand(text, error)
-        os.lstat(path)
-    except FileNotFoundError:
-        pass
-    except (ValueError, UnicodeError):
-        raise error(f"{shorten(str(text))} is not a path: check its spelling") from None
-    except OSError as fault:
-        raise error(
-            f"{shorten(str(text), 200)} cannot be opened ({fault.strerror}): check the path"
-        ) from None
-    return path
+    if problem := path_problem(os.fspath(text)):
+        raise error(f"{shorten(os.fspath(text))}: {problem}")
+    return expand(text, error)
 
 
 class _NotRegularError(OSError):
@@ -402,12 +361,10 @@ def verify_file(path: Path, expected: Description) -> None:
     """Check that a file is what its description says, by all of its bytes."""
     try:
         size = path.stat().st_size
-        if not isinstance(expected["bytes"], int):
-            raise TypeError
         if not path.is_file():
             raise Damaged(f"{path.name} is no file")
         if size != expected["bytes"]:
-            raise Damaged(f"{path.name} has {size:,} bytes instead of {expected['bytes']:,}")
+            raise Damaged(f"{path.name} has {size:,} bytes instead of {expected['bytes']}")
         if content_digest(path) != expected["sha256"]:
             raise Damaged(f"the checksum of {path.name} differs")
         if "tensors" in expected and tensors_of(path) != expected["tensors"]:

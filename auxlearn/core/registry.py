@@ -6,20 +6,16 @@ Built-in modules and entry points of other packages are imported when their name
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import importlib.util
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from hashlib import sha256
-from importlib.machinery import SOURCE_SUFFIXES, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import CodeType
+from types import ModuleType
 from typing import Any
 
 from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_fault
@@ -38,7 +34,6 @@ _INTERFACE = {
     "executor": ("Executor", ("submit", "wait", "stop", "close")),
     "kind of labels": ("Kind", ("read", "loss", "scores")),
 }
-_IMMUTABLE = 1 << 8  # flag of the classes that are Python's own, to which no attribute can be given
 
 
 class Registry:
@@ -60,7 +55,7 @@ class Registry:
             )
 
         def decorate(cls: type) -> type:
-            if not isinstance(cls, type) or cls.__flags__ & _IMMUTABLE:
+            if not isinstance(cls, type):
                 base = _INTERFACE[self.kind][0]
                 raise ConfigError(
                     f"{self.kind} '{name}' is {describe(cls)}: put the decorator above a class "
@@ -156,18 +151,12 @@ class Registry:
         return self._code[canonical(name)]
 
     def _entry_points(self) -> Mapping[str, EntryPoint]:
-        changed = []
-        for place in sys.path:
-            with contextlib.suppress(OSError):
-                changed.append((place, os.stat(place or ".").st_mtime_ns))
-        return _declared(self.group, tuple(changed))
+        return _declared(self.group)
 
 
-@lru_cache(maxsize=16)
-def _declared(group: str, changed: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
-    """Return the entry points of a group by name, read again when a folder of the search path has
-    changed: reading those of all packages takes 20 ms.
-    """
+@cache  # reading those of all packages takes 20 ms
+def _declared(group: str) -> Mapping[str, EntryPoint]:
+    """Return the entry points of a group by name."""
     return {canonical(entry.name): entry for entry in entry_points(group=group)}
 
 
@@ -193,17 +182,6 @@ register_executor = EXECUTORS.register
 register_kind = KINDS.register
 
 
-class _SourceLoader(SourceFileLoader):
-    """Imports a file from its source alone, as cached bytecode is told from that of an earlier
-    version by time in seconds, and is written into a folder that may not be written to.
-    """
-
-    def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        code: CodeType = self.source_to_code(self.get_data(path), path)
-        return code
-
-
 def load_plugin(path: str | Path) -> str:
     """Import a Python file, whose decorators register its plug-ins."""
     path = Path(path)
@@ -214,17 +192,16 @@ def load_plugin(path: str | Path) -> str:
     name = f"{_PLUGIN_MODULE}{path.stem}_{plugin_digest(path)[:8]}"
     if name in sys.modules:
         return name
-    if path.suffix not in SOURCE_SUFFIXES:
+    if path.suffix != ".py":
         raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
-    loader = _SourceLoader(name, str(path))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
     plugins = [other for other in sys.modules if other.startswith(_PLUGIN_MODULE)]
     earlier = [other for other in plugins if sys.modules[other].__file__ == str(path)]
-    module = importlib.util.module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module
     try:
-        loader.exec_module(module)
+        # Not by an import, whose bytecode is told from that of an earlier version by whole seconds.
+        exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(module))
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, ConfigError | KeyboardInterrupt):

@@ -26,13 +26,13 @@ from auxlearn.core.settings import (
     WindowPooling,
     setting,
 )
-from auxlearn.core.validation import Described, OneOrMany, Settings, one_or_many
+from auxlearn.core.validation import Described, OneOrMany, Option, Settings, one_or_many
 
 MOST_ENTRIES = 100  # tasks, sets, plug-in files or trackers of a run
 
 
 class _Source(Described):
-    dataset: PathText = setting("pydocs", "setting")
+    dataset: Annotated[PathText, Option(completes=True)] = setting("pydocs", "setting")
     """Data set: folder, name of a data-set card, or Hugging Face hub id."""
 
 
@@ -43,7 +43,7 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
     """With several labels per text, the probability from which on a label is predicted: 0.5 (half),
     or for each label the one with the best F1 on dev."""
 
-    fold: Fold | None = setting(None, "setting")
+    fold: Annotated[Fold | None, Option("N/FOLDS")] = setting(None, "setting")
     """Cross-validation: part of train to test on, such as 2/5 for the second of five folds; the
     others are trained on, and the data set's own test split is not read."""
 
@@ -67,7 +67,7 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
     """Windows of a text that are read at most, from its beginning (with --text-window windows);
     they bound time and memory."""
 
-    ood: Annotated[tuple[OODSource, ...], OneOrMany] = setting(
+    ood: Annotated[tuple[OODSource, ...], OneOrMany, Option("DATASET")] = setting(
         (), "setting", max_length=MOST_ENTRIES
     )
     """Out-of-distribution data set to evaluate on as well (folder, card or hub id); repeatable."""
@@ -92,13 +92,13 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
 class ModelSettings(Described):
     """What is trained."""
 
-    encoder: PathText = setting("tiny", "setting")
+    encoder: Annotated[PathText, Option(completes=True)] = setting("tiny", "setting")
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
     do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
     """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
-    init_from: PathText | None = None
+    init_from: Annotated[PathText | None, Option("RUN")] = None
     """Finished run to continue from: its encoder, its classification head if the labels are the
     same, and its heads of the objectives that this run has too. Loss weights start from their
     initial values."""
@@ -129,17 +129,23 @@ class ModelSettings(Described):
 class ObjectiveSettings(Described):
     """What it is trained for."""
 
-    aux: tuple[PluginChoice, ...] = Field((), max_length=MOST_ENTRIES)
+    aux: Annotated[tuple[PluginChoice, ...], Option("TASK", completes=True)] = Field(
+        (), max_length=MOST_ENTRIES
+    )
     """Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists
     them."""
 
-    weights: PluginChoice = Field(PluginChoice(name="fixed"), validate_default=True)
+    weights: Annotated[PluginChoice, Option("WEIGHTING", completes=True)] = Field(
+        PluginChoice(name="fixed"), validate_default=True
+    )
     """Weighting of the objectives. `auxlearn list weightings` lists them."""
 
-    loss: PluginChoice = Field(PluginChoice(name="cross_entropy"), validate_default=True)
+    loss: Annotated[PluginChoice, Option("LOSS", completes=True)] = Field(
+        PluginChoice(name="cross_entropy"), validate_default=True
+    )
     """Loss of the primary task. `auxlearn list losses` lists them."""
 
-    plugins: Annotated[tuple[PathText, ...], OneOrMany] = setting(
+    plugins: Annotated[tuple[PathText, ...], OneOrMany, Option("FILE", "--plugin")] = setting(
         (), "record", max_length=MOST_ENTRIES
     )
     """Python file that registers tasks, losses, weightings or kinds of labels; repeatable."""
@@ -148,7 +154,7 @@ class ObjectiveSettings(Described):
 class TrainingSettings(Described):
     """How it is trained. Settings of the optimizer are named as in transformers."""
 
-    metric: str = setting("accuracy", "setting")
+    metric: Annotated[str, Option(completes=True)] = setting("accuracy", "setting")
     """Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By default
     accuracy of classes (or macro_f1) and of tags, micro_f1 of several labels (or macro_f1,
     accuracy, lrap), pearson of numbers (or spearman, mae), span_f1 of BIO tags, las of trees (or
@@ -241,10 +247,10 @@ class MachineSettings(Described):
     """Keep the trained model. Without it, a run keeps its results and predictions, and no weights;
     predict and evaluate need the model."""
 
-    output: PathText | None = setting(None, "record")
+    output: Annotated[PathText | None, Option("FOLDER")] = setting(None, "record")
     """Run folder; by default a folder in runs/ named after the settings."""
 
-    cache_dir: PathText | None = setting(None, "record")
+    cache_dir: Annotated[PathText | None, Option("FOLDER")] = setting(None, "record")
     """Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn."""
 
     report_to: Annotated[tuple[str, ...], OneOrMany] = setting(
@@ -368,13 +374,13 @@ KEYWORDS.update(RunSettings.model_fields)
 class PretrainSettings(Described):
     """What a continued pretraining depends on, and the device that it is done on."""
 
-    encoder: str
+    encoder: Annotated[str, Option(completes=True)]
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
     do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
     """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
-    dataset: str | None = None
+    dataset: Annotated[str | None, Option(completes=True)] = None
     """Data set whose train texts are used."""
 
     corpus: str | None = None

@@ -25,7 +25,7 @@ from pydantic import (
 from auxlearn.core.errors import printable, shorten, text_of
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
-from auxlearn.core.validation import Described, Settings
+from auxlearn.core.validation import Described, Option, Settings
 
 #: How a text longer than ``max_length`` is read; see :mod:`auxlearn.data.tokens`.
 TextWindow = Literal["head", "head+tail", "windows"]
@@ -238,7 +238,9 @@ class Columns(Described):
     label_column: str | None = setting(None, "setting")
     """Column of the label; by default 'label'."""
 
-    kind: str | None = setting(None, "setting", exclude_if=lambda kind: kind is None)
+    kind: Annotated[str | None, Option(completes=True)] = setting(
+        None, "setting", exclude_if=lambda kind: kind is None
+    )
     """Kind of the labels: one class (classification), a list of labels (multi_label), a number
     (regression), a tag for each word (token_classification), or its head and relation (dependency);
     by default found from them."""
@@ -247,7 +249,7 @@ class Columns(Described):
     """Accept labels such as nan, None, null and NA, which usually stand for a missing value, as
     names of classes."""
 
-    labels: ClassLabels = Field({})
+    labels: Annotated[ClassLabels, Option("CLASS=LABEL")] = Field({})
     """Label of the data that a class stands for; repeatable, also for one class. A label that is
     not named is a class itself."""
 

@@ -23,12 +23,9 @@ class StopRequest:
     def __init__(self, requested: bool = False) -> None:
         self.requested = requested
         self._previous: dict[int, Any] = {}
-        self._last = 0  # the signal that came last
 
     def __enter__(self) -> StopRequest:
-        self._hook = sys.unraisablehook
         if threading.current_thread() is threading.main_thread():
-            sys.unraisablehook = self._again
             for number in SIGNALS:
                 if signal.getsignal(number) != signal.SIG_IGN:  # as of SIGHUP under nohup
                     self._previous[number] = signal.signal(number, self._handle)
@@ -37,18 +34,9 @@ class StopRequest:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        sys.unraisablehook = self._hook
-
-    def _again(self, fault: Any) -> None:
-        """Send a signal again whose interrupt Python has dropped, as it came in a finalizer."""
-        if self._last and issubclass(fault.exc_type, KeyboardInterrupt):
-            threading.Timer(0.05, os.kill, (os.getpid(), self._last)).start()
-        else:
-            self._hook(fault)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         _leave_terminal(number)
-        self._last = number
         if self.requested:
             said = "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
             raise KeyboardInterrupt(said)

@@ -6,6 +6,7 @@ import os
 import re
 import typing
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import (
@@ -16,6 +17,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
+from pydantic.fields import FieldInfo
 
 from auxlearn.core.errors import (
     MISSING,
@@ -57,6 +59,22 @@ class Settings(BaseModel):
             if any(isinstance(one, int) and abs(one) >= 2**63 for one in values):
                 raise ValueError("a number of at most 18 digits is needed")
         return value
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a field is written on the command line, where that does not follow from name and type;
+    an annotation of the field.
+    """
+
+    metavar: str | None = None
+    flag: str | None = None  # by default the name of the field
+    flag_value: Any = None  # what the option stands for without a value
+    completes: bool = False  # whether the shell completes the names that there are
+
+
+def option_of(field: FieldInfo) -> Option:
+    return next((one for one in field.metadata if isinstance(one, Option)), Option())
 
 
 class Described(Settings):
@@ -110,55 +128,25 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
         raise config_error(error, model, where) from None
 
 
-#: The end of the place of a fault in a value that can be of several types: which of them it is not.
-_TYPE = re.compile(
-    r"(int|float|str|bool|none|list|tuple|dict|set|function|json-or-python)\b.*|[A-Z]\w*"
-)
+#: Which type of several a value was tried as: a part of the place of a fault.
+_TRIED = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set|function|json-or-python)\b.*")
 
 
-#: Which type of several a value was tried as, in the middle of the place of a fault.
-_TRIED = re.compile(r"(dict|list|tuple|set|json-or-python|function)\S*\[.*")
-
-
-def _deepest(faults: Iterable[Any]) -> list[Any]:
-    """Of the types that a value was tried as, keep that of which only a part is wrong."""
-    kept, tried, partly = [], [], set()
+def _by_place(faults: Iterable[Any]) -> dict[tuple[int | str, ...], list[Any]]:
+    """Return faults by their place in the settings: several where a value is of none of several
+    types. If it is of one of them but for a part, only the faults of that part count.
+    """
+    found: dict[tuple[int | str, ...], list[Any]] = {}
     for fault in faults:
-        place = fault["loc"]
-        at = next((i for i, one in enumerate(place) if _TRIED.fullmatch(str(one))), len(place))
-        inside = at < len(place) - 1
-        partly |= {place[:at]} if inside else set()
-        kept.append(fault | {"loc": place[:at] + place[at + 1 :]} if inside else fault)
-        tried.append(None if inside or at == len(place) else place[:at])
-    return [one for one, place in zip(kept, tried, strict=True) if place not in partly]
-
-
-def _together(faults: list[Any]) -> list[Any]:
-    """Return faults with those that one value has as each of the types that it can be as one."""
-    found: list[Any] = []
-    for fault in faults:
-        last, place = found[-1] if found else None, fault["loc"]
-        if (
-            last
-            and last["input"] is fault["input"]
-            and len(place) > 1
-            and all(_TYPE.fullmatch(str(one["loc"][-1])) for one in (last, fault))
-            and place[:-1] == last["loc"][:-1]
-        ):
-            last["alternatives"] = [*last.get("alternatives", ()), _message(fault)]
-        else:
-            found.append({**fault})
-    for one in found:
-        if "alternatives" in one:
-            message = ", or ".join([_message(one), *one.pop("alternatives")])
-            one |= {"loc": one["loc"][:-1], "type": "several", "msg": message}
-    return found
-
-
-def _message(fault: Any) -> str:
-    if fault["type"] == "missing" and fault["loc"] and isinstance(fault["loc"][-1], int):
-        return f"the list is too short: add value {fault['loc'][-1] + 1}"
-    return plain_words(fault)
+        *parts, last = fault["loc"] or ("",)
+        place = [part for part in parts if not _TRIED.fullmatch(str(part))]
+        # The end is the type that a value is not of, where it can be of several.
+        is_class = fault["type"] == "model_type" and str(last)[:1].isupper()
+        if fault["type"] == "extra_forbidden" or not (is_class or _TRIED.fullmatch(str(last))):
+            place.append(last)
+        found.setdefault(tuple(place), []).append(fault)
+    inside = {place[:length] for place in found for length in range(1, len(place))}
+    return {place: faults for place, faults in found.items() if place not in inside}
 
 
 def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable[str]:
@@ -173,25 +161,23 @@ def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable
 def config_error(error: ValidationError, model: type[Settings], where: str) -> ConfigError:
     """Return the error that reports invalid values together, one line for each."""
     lines: list[str] = []
-    faults = _together(_deepest(error.errors()))
-    for fault in faults[:FAULTS]:
-        key = shorten(".".join(str(part) for part in fault["loc"]))
+    places = _by_place(error.errors())
+    for place, (fault, *others) in list(places.items())[:FAULTS]:
+        key = shorten(".".join(str(part) for part in place))
         if fault["type"] == "extra_forbidden":
-            name, known = shorten(str(fault["loc"][-1])), _fields_at(model, fault["loc"])
+            name, known = shorten(str(place[-1])), _fields_at(model, place)
             hint = suggestion(name, known) or "no such setting"
             if not lines:  # the known ones are listed once
                 hint = did_you_mean(name, known)
             lines.append(f"{where}: unknown key '{key}': {hint}")
-        else:
-            message = _message(fault)
-            given = (
-                ""
-                if fault["loc"] == () or fault["type"] == "missing"
-                else f", got {describe(fault['input'])}"
-            )
-            place = ": ".join(part for part in (where, key) if part)
-            joint = " " if message == MISSING else ": "
-            lines.append(f"{place}{joint}{message}{given}")
-    if len(faults) > FAULTS:
-        lines.append(f"{where}: and {len(faults) - FAULTS} more faults")
+            continue
+        whole = ": ".join(part for part in (where, key) if part)
+        if fault["type"] == "missing":
+            lines.append(f"{whole} {MISSING}")
+            continue
+        message = ", or ".join(plain_words(one) for one in (fault, *others))
+        given = f", got {describe(fault['input'])}" if key else ""
+        lines.append(f"{whole}: {message}{given}")
+    if len(places) > FAULTS:
+        lines.append(f"{where}: and {len(places) - FAULTS} more faults")
     return ConfigError("\n".join(lines))

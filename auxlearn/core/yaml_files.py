@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +21,21 @@ from auxlearn.core.files import read_file, user_path
 LARGEST_FILE = 500_000  # bytes of a file
 MOST_VALUES = 100_000  # values of a file with every alias written out
 DEEPEST = 40  # lists and mappings within each other
+_TOO_DEEP = f"more than {DEEPEST} levels of lists and mappings"
 
 
 def read_yaml(path: str | Path, what: str, error: type[UserError]) -> dict[str, Any]:
     """Return the mapping that a YAML file holds; an empty file holds an empty one."""
     content = read_file(user_path(path, error), LARGEST_FILE, error)
     try:
-        found = parse_yaml(content.decode("utf-8-sig"))
+        mapping = parse_yaml(content.decode("utf-8-sig"))
     except UnicodeDecodeError as fault:
         line = content[: fault.start].count(b"\n") + 1
         raise error(f"{what} {path}:{line}: not UTF-8: save the file as UTF-8") from None
     except ValueError as fault:
         raise error(f"{what} {path}{fault}") from None
-    mapping = {} if found is None else found
+    if mapping is None:
+        return {}
     if not isinstance(mapping, dict):
         raise error(f"{what} {path} must be a mapping of keys to values")
     return mapping
@@ -44,18 +46,19 @@ def parse_yaml(text: str) -> Any:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        if node is None:
-            return None
-        if _expanded_size(node, {}, []) > MOST_VALUES:
-            raise ValueError(f": it or its aliases stand for more than {MOST_VALUES:,} values")
-        return loader.construct_document(node)
+        for number, _ in enumerate(_nodes(node, 1), 1):
+            if number > MOST_VALUES:
+                raise ValueError(f": it or its aliases stand for more than {MOST_VALUES:,} values")
+        return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as fault:
         mark = fault.problem_mark or fault.context_mark
         line = f":{mark.line + 1}" if mark else ""
         problem = shorten(" ".join(str(fault.problem or fault.context).split()), 150)
         kind = "" if isinstance(fault, _Refused) else "not valid YAML: "
         raise ValueError(f"{line}: {kind}{problem}") from None
-    except (yaml.YAMLError, RecursionError) as fault:
+    except RecursionError:
+        raise ValueError(f": {_TOO_DEEP}") from None
+    except yaml.YAMLError as fault:
         problem = shorten(" ".join(str(fault).split()), 150)
         raise ValueError(f": not valid YAML: {problem}") from None
     finally:
@@ -63,21 +66,24 @@ def parse_yaml(text: str) -> Any:
             loader.dispose()
 
 
+def _nodes(node: yaml.Node | None, depth: int) -> Iterator[yaml.Node]:
+    """Yield a node and those below it, as if every alias were written out."""
+    if node is None:
+        return
+    if depth > DEEPEST:
+        raise _fault(node, _TOO_DEEP)
+    yield node
+    if isinstance(node, yaml.SequenceNode):
+        for child in node.value:
+            yield from _nodes(child, depth + 1)
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            for child in pair:
+                yield from _nodes(child, depth + 1)
+
+
 class _Loader(yaml.SafeLoader):
-    """The safe loader with a bound on the depth, without repeated keys and non-finite numbers."""
-
-    def __init__(self, text: str) -> None:
-        self._depth = 0
-        super().__init__(text)
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self._depth += 1
-        if self._depth > DEEPEST:
-            mark = self.peek_event().start_mark
-            raise _Refused(None, None, f"more than {DEEPEST} levels of lists and mappings", mark)
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
+    """The safe loader without repeated keys and non-finite numbers."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[tuple[str, str]] = set()
@@ -127,18 +133,3 @@ class _Refused(yaml.MarkedYAMLError):
 
 def _fault(node: yaml.Node, problem: str) -> _Refused:
     return _Refused(None, None, problem, node.start_mark)
-
-
-def _expanded_size(node: yaml.Node, known: dict[int, int], parents: list[int]) -> int:
-    """Return the number of nodes with every alias written out; computed once for each node."""
-    if id(node) in parents:
-        raise _fault(node, "a value contains itself")
-    if id(node) not in known:
-        children: list[yaml.Node] = []
-        if isinstance(node, yaml.SequenceNode):
-            children = list(node.value)
-        elif isinstance(node, yaml.MappingNode):
-            children = [part for pair in node.value for part in pair]
-        inside = [*parents, id(node)]
-        known[id(node)] = 1 + sum(_expanded_size(child, known, inside) for child in children)
-    return known[id(node)]

@@ -6,7 +6,6 @@ configuration asks for: here only heads may be new, and code of an encoder's own
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,25 +15,15 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForMaskedLM
 
-from auxlearn.core.errors import EncoderError, describe, shorten, some_of
+from auxlearn.core.errors import EncoderError, shorten, some_of
 from auxlearn.core.files import refuse_lfs_pointer, regular
 from auxlearn.data.batches import Batch
 from auxlearn.encoders.families import FAMILIES, Family, family_of
-from auxlearn.encoders.weights import (
-    LARGEST_SETTINGS,
-    read_settings,
-    weight_files,
-)
-
-_LARGEST_VOCABULARY = 500_000_000  # bytes
+from auxlearn.encoders.weights import read_settings, weight_files
 
 _SETTINGS = ("config.json", "tokenizer_config.json", "special_tokens_map.json")
-_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "encoder_layers", "decoder_layers")
 _ATTENTION = re.compile(r"_?(attn|experts)_implementation.*")
 _LAYER = re.compile(r"\.layers?\.\d+\.")
-
-#: Settings that transformers writes lists of that length for, and the longest one.
-_LENGTHS, _LONGEST = re.compile(r".*(labels|layers)"), 100_000
 
 #: Weights by which a configuration may exceed the files: newly initialised heads.
 _SLACK = 10_000_000
@@ -47,12 +36,10 @@ def check_files(folder: Path) -> None:
             _check_file(path)
     for name in _SETTINGS:
         if (folder / name).exists():
-            settings = read_settings(folder / name)
-            for key, value in settings.items():
+            for key, value in read_settings(folder / name).items():
                 # A name with a slash makes transformers fetch and run a kernel of the hub.
                 if _ATTENTION.fullmatch(key) and "/" in str(value):
                     raise code_of_its_own(str(folder))
-            _check_lengths(folder / name, settings)
     _check_architecture(folder)
     for path in weight_files(folder):
         _check_file(path)
@@ -71,15 +58,6 @@ def _check_architecture(folder: Path) -> None:
     family_of(model_type)
 
 
-def _check_lengths(path: Path, value: Any, key: str = "") -> None:
-    """Check the numbers that transformers makes lists of, in settings within settings as well."""
-    if isinstance(value, Mapping):
-        for inner, one in value.items():
-            _check_lengths(path, one, inner)
-    elif _LENGTHS.fullmatch(key) and isinstance(value, int | float) and value > _LONGEST:
-        raise EncoderError(f"{path}: {key} is {describe(value)}: at most {_LONGEST:,} are built")
-
-
 def code_of_its_own(name: str) -> EncoderError:
     """Return the error for an encoder that needs code of its own."""
     return EncoderError(
@@ -95,13 +73,11 @@ def untrained(config: Any) -> Any:
 
 def check_size(folder: Path, config: Any, weights: Mapping[str, Tensor]) -> None:
     """Check that a configuration asks for no more weights than the folder holds, about."""
-    for key in _LAYER_COUNTS:
-        count = getattr(config, key, 1)
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= len(weights):
-            raise EncoderError(
-                f"{folder / 'config.json'}: {key} is {describe(count)}, "
-                f"but the weight files hold {len(weights)} tensors"
-            )
+    if config.num_hidden_layers > len(weights):  # so many are not even counted
+        raise EncoderError(
+            f"{folder / 'config.json'} asks for {config.num_hidden_layers:,} layers, but the files "
+            f"hold {len(weights)} tensors"
+        )
     held = sum(tensor.numel() for tensor in weights.values())
     with torch.device("meta"):
         wanted = sum(parameter.numel() for parameter in untrained(config).parameters())
@@ -187,12 +163,6 @@ def _check_file(path: Path) -> None:
     try:
         with open(path, "rb", opener=regular) as file:
             start = file.read(100)
-            size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise EncoderError(f"{path} cannot be read ({error.strerror})") from None
     refuse_lfs_pointer(path, start, EncoderError)
-    limit = LARGEST_SETTINGS if path.name in _SETTINGS else _LARGEST_VOCABULARY
-    if path.suffix not in (".safetensors", ".bin") and size > limit:
-        raise EncoderError(
-            f"{path} is too large: {size:,} bytes, of which at most {limit:,} are read"
-        )

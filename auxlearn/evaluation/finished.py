@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, did_you_mean, some_of, text_of
 from auxlearn.core.files import expand, name_problem
 from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once, labels_as_texts
+from auxlearn.core.validation import Option
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
@@ -28,7 +29,7 @@ def evaluate(
     dataset: Any,
     *,
     split: str = "test",
-    labels: LabelMap | None = None,
+    labels: Annotated[LabelMap | None, Option("CLASS=LABEL")] = None,
     decision: Literal["sum", "argmax"] = "sum",
     unknown_labels: Literal["error", "count"] | None = None,
     text_column: Column | None = None,

@@ -10,6 +10,7 @@ from pydantic import Field
 from auxlearn.core.arguments import Column, Count, UserPath, checked
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
+from auxlearn.core.validation import Option
 from auxlearn.data.tables import FORMATS, write_table
 from auxlearn.evaluation.predict import texts_of
 from auxlearn.results.outputs import check_output_file
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @checked
 def score(
-    encoder: UserPath,
+    encoder: Annotated[UserPath, Option(completes=True)],
     texts: Any,
     *,
     level: Literal["token", "word", "text"] = "token",

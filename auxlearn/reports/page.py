@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from pydantic import Field
 
 from auxlearn.comparison.compare import Options, compare_runs, example_intervals
 from auxlearn.comparison.formats import Comparison
 from auxlearn.comparison.plots import figures_of
 from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
-from auxlearn.core.arguments import Count, UserPath, checked
+from auxlearn.core.arguments import RestartCount, UserPath, checked
 from auxlearn.core.config import load_config
 from auxlearn.core.errors import RunError, UserError, printable, shorten
 from auxlearn.core.files import Damaged, expand, tensors_of, user_path, write_text
@@ -88,7 +87,7 @@ def report(
     *folders: UserPath,
     output: UserPath | None = None,
     texts: bool = True,
-    restarts: Annotated[Count, Field(ge=2)] | None = None,
+    restarts: RestartCount = None,
 ) -> Path:
     """Write a report on finished runs and sweeps as one HTML file, which needs no network.
 

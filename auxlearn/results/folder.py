@@ -52,7 +52,7 @@ from auxlearn.core.files import (
     write_bytes,
     write_text,
 )
-from auxlearn.core.locks import GRACE, Lock, LockHeld, holder, is_held
+from auxlearn.core.locks import Lock, LockHeld, holder, is_held
 from auxlearn.core.validation import validate
 from auxlearn.core.version import __version__
 from auxlearn.core.yaml_files import read_yaml
@@ -309,7 +309,7 @@ def locked_folder(path: Path) -> Iterator[Lock]:
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=GRACE)
+        lock.acquire()
     except LockHeld as owner:
         raise RunInUse(f"{owner} is running in {path}: wait until it has ended") from None
     except OSError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from auxlearn.core.errors import UserError, describe
-from auxlearn.core.files import check_output, delete_old_parts, expand
+from auxlearn.core.files import check_output, expand
 from auxlearn.data.tables import READ_FORMATS
 
 #: Names in a run folder that belong to the run.
@@ -47,7 +47,6 @@ def check_output_file(
             raise UserError(f"{path} is the file that is read: choose another --output")
     if path.suffix.lower() not in endings:
         raise UserError(f"{describe(str(path))} names no format: end it with {', '.join(endings)}")
-    delete_old_parts(path)
 
 
 def check_output_folder(path: Path, own: str = "") -> None:

@@ -108,7 +108,7 @@ class SweepFolder:
         lock = Lock(self.path / ".lock")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
+            lock.acquire(waiting=lambda owner: None)
         except OSError as error:
             raise cannot_write(lock.path, error) from None
         try:

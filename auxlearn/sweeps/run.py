@@ -14,7 +14,7 @@ from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import Columns
-from auxlearn.core.validation import validate
+from auxlearn.core.validation import Option, validate
 from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
@@ -106,14 +106,14 @@ def _plain(value: Any, where: str) -> Any:
 def sweep(
     source: Annotated[str | os.PathLike[str] | Mapping[str, Any] | SweepFile, SkipValidation],
     *,
-    output: UserPath | None = None,
+    output: Annotated[UserPath | None, Option("FOLDER")] = None,
     dataset_name: str | None = None,
     split_column: Column | None = None,
     jobs: Count | None = None,
     executor: Annotated[str | Mapping[str, Any] | Executor, SkipValidation] = "local",
     threads: Annotated[Count, Field(le=1024)] | None = None,
     retry_failed: bool = False,
-    cache_dir: UserPath | None = None,
+    cache_dir: Annotated[UserPath | None, Option("FOLDER")] = None,
     reporter: Reporter | None = None,
     verbose: bool = True,
 ) -> SweepResults:

@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from auxlearn import __version__
-from auxlearn.cli import COMMANDS, cli, main
+from auxlearn.cli import COMMANDS, cli
 from auxlearn.core.errors import Interrupted, UserError
 from auxlearn.core.signals import SIGNALS, StopRequest, interruptible
 from auxlearn.results.folder import logged_into
@@ -64,16 +63,6 @@ for arguments in {MISTAKES}:
     assert [line for line in lines if "STOPPED" in line] == ["STOPPED 2 set()"] * len(MISTAKES)
 
 
-def test_help_takes_less_than_half_a_second():
-    def seconds() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        python("from auxlearn.cli import cli; cli(['--help'], prog_name='auxlearn')")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    assert any(seconds() < 0.5 for _ in range(3))
-
-
 def test_every_command_is_listed_and_has_help():
     listing = call("--help").stdout
     for name, help_text in COMMANDS.items():
@@ -113,20 +102,13 @@ def failing(monkeypatch):
     return fail_with
 
 
-def test_every_line_of_a_user_error_is_an_error_line(failing):
+def test_debug_shows_the_traceback_and_every_line_is_an_error_line(failing):
     failing(UserError("this is wrong\nand this"))
-    result = call("list", "encoders")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "error: this is wrong\nerror: and this\n"
-
-
-def test_debug_shows_the_traceback(failing):
-    failing(UserError("this is wrong"))
     result = call("--debug", "list", "encoders")
-    assert result.exit_code == 2
+    assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("Traceback (most recent call last):")
     assert "in command" in result.stderr
-    assert result.stderr.endswith("error: this is wrong\n")
+    assert result.stderr.endswith("error: this is wrong\nerror: and this\n")
 
 
 @pytest.mark.parametrize("problem", [Interrupted("stopped at step 3"), KeyboardInterrupt()])
@@ -139,10 +121,7 @@ def test_a_stopped_command_exits_with_130(failing, problem):
 
 @pytest.mark.parametrize(
     "problem",
-    [
-        kind("a bug")
-        for kind in (RuntimeError, KeyError, RecursionError, OSError, BaseException, GeneratorExit)
-    ],
+    [kind("a bug") for kind in (RuntimeError, OSError, BaseException)],
 )
 def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
     failing(problem)
@@ -171,28 +150,26 @@ def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("problem", "line"),
     [
         (errno.EACCES, "cannot use some/path (Permission denied): check the path and its "),
-        (errno.ENAMETOOLONG, "cannot use some/path (File name too long): check the path"),
-        (errno.EROFS, "cannot use some/path (Read-only file system): check the path"),
-        (errno.EIO, "cannot use some/path (Input/output error): check the path"),
         (errno.EMFILE, "the system refuses more (Too many open files): raise its limit"),
-        (errno.EDQUOT, "the disk is full for some/path: free some space"),
         (errno.ENOSPC, "the disk is full for some/path: free some space"),
+        (MemoryError(), "out of memory ("),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: x"), "out of memory ("),
     ],
 )
-def test_an_error_of_the_system_is_one_line(failing, code, said):
-    failing(OSError(code, os.strerror(code), "some/path"))
-    assert error("list", "encoders").startswith(said)
-
-
-@pytest.mark.parametrize(
-    "problem", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: x")]
-)
-def test_memory_that_is_full_is_one_line(failing, problem):
+def test_an_error_of_the_system_is_one_line(failing, problem, line):
+    if isinstance(problem, int):
+        problem = OSError(problem, os.strerror(problem), "some/path")
     failing(problem)
-    assert error("list", "encoders").startswith("out of memory (")
+    assert error("list", "encoders").startswith(line)
+
+
+def test_a_closed_pipe_is_silent(failing):
+    failing(OSError(errno.EPIPE, "Broken pipe"))
+    result = call("list", "encoders")
+    assert (result.exit_code, result.output) == (1, "")
 
 
 def test_an_error_of_any_length_is_a_few_short_lines(failing):
@@ -247,35 +224,6 @@ def test_a_second_signal_interrupts():
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_an_interrupt_in_a_finalizer_is_not_lost(capfd):
-    class Closed:
-        def __del__(self):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0)  # Python calls the handler here, and drops what it raises
-
-    def closes():
-        with interruptible():
-            Closed()
-            time.sleep(5)
-
-    with pytest.raises(KeyboardInterrupt, match="by SIGTERM"):
-        closes()
-    assert "Traceback" not in capfd.readouterr().err
-
-
-def test_a_closed_pipe_is_silent():
-    process = subprocess.Popen(
-        [sys.executable, "-m", "auxlearn", "list", "encoders"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    process.stdout.close()
-    assert process.stderr.read() == ""
-    process.stderr.close()
-    process.wait()
-
-
 def test_warnings_of_libraries_are_hidden(monkeypatch):
     @click.command()
     def command() -> None:
@@ -293,15 +241,10 @@ def test_warnings_of_libraries_are_hidden(monkeypatch):
     assert before == (logger.level, logger.propagate, logger.handlers, logging.root.handlers)
 
 
-def test_main_runs_the_group_and_python_m_auxlearn_is_the_same_program(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["auxlearn", "--version"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 0
+def test_python_m_auxlearn_is_the_program():
     command = [sys.executable, "-m", "auxlearn", "--version"]
-    module = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert capsys.readouterr().out == module.stdout == f"auxlearn {__version__}\n"
-    assert isinstance(cli, click.Group)
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown == f"auxlearn {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -309,11 +252,9 @@ def test_main_runs_the_group_and_python_m_auxlearn_is_the_same_program(monkeypat
     [
         ("--aux l3", ["plain,l3mask"]),
         ("--weights metab", ["plain,metabalance"]),
-        ("--loss foc", ["plain,focal"]),
         ("--encoder bio", ["plain,bio-clinicalbert"]),
         ("--dataset pyd", ["plain,pydocs"]),
         ("--dataset ./da", ["dir,./da"]),
-        ("--metric mac", ["plain,macro_f1"]),
     ],
 )
 def test_names_complete_in_the_shell(monkeypatch, words, expected):

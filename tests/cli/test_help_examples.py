@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 import shutil
@@ -13,7 +14,6 @@ import yaml
 
 from auxlearn import RunConfig, train
 from auxlearn.cli import COMMANDS, cli
-from auxlearn.commands.options import ExampleCommand
 from auxlearn.core.registry import EXECUTORS
 from tests import helpers
 from tests.cli.helpers import call
@@ -28,7 +28,7 @@ SHORT = {
 }
 
 
-def commands() -> dict[str, ExampleCommand]:
+def commands() -> dict[str, click.Command]:
     """Every command by its name, such as ``data check``."""
     found = {}
     for name in COMMANDS:
@@ -38,7 +38,17 @@ def commands() -> dict[str, ExampleCommand]:
     return found
 
 
-EXAMPLES = [(name, example) for name, command in commands().items() for example in command.examples]
+def examples(command: click.Command) -> list[str]:
+    """The command lines that the help shows, each after a line that says what it does."""
+    shown = (
+        inspect.cleandoc(command.help).partition("Examples:\n")[2].replace("\\\n", "").splitlines()
+    )
+    assert shown
+    assert all(title.startswith("    # ") for title in shown[::2])
+    return [" ".join(line.split()) for line in shown[1::2]]
+
+
+EXAMPLES = [(name, line) for name, command in commands().items() for line in examples(command)]
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +90,9 @@ def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def test_every_command_has_examples():
-    found = commands()
-    assert len(found) == 15
-    for name, command in found.items():
-        assert command.examples, name
-        for example in command.examples:
-            assert example.line.startswith(f"auxlearn {name}")
+    assert len({name for name, _ in EXAMPLES}) == len(commands()) == 15
+    for name, line in EXAMPLES:
+        assert line.startswith(f"auxlearn {name}")
 
 
 #: All checks of a plug-in, which the tests of the checks run, are made once in every run of tests.
@@ -93,25 +100,17 @@ SLOW = "auxlearn check l3mask --score surprisal"
 
 
 @pytest.mark.parametrize(
-    ("name", "example"),
+    ("name", "line"),
     [
-        pytest.param(*one, marks=pytest.mark.slow if one[1].line == SLOW else (), id=one[1].line)
-        for one in EXAMPLES
+        pytest.param(name, line, marks=pytest.mark.slow if line == SLOW else (), id=line)
+        for name, line in EXAMPLES
     ],
 )
-def test_an_example_of_the_help_runs(workspace, monkeypatch, name, example):
+def test_an_example_of_the_help_runs(workspace, monkeypatch, name, line):
     run_cheaply(monkeypatch, workspace)
-    result = call(*shlex.split(example.line)[1:], *SHORT.get(name, []))
+    result = call(*shlex.split(line)[1:], *SHORT.get(name, []))
     assert result.exit_code == 0, result.output
     assert result.stdout
-    if "--json" in example.line:
+    if "--json" in line:
         documents = result.stdout.splitlines() if name == "predict" else [result.stdout]
         assert all(json.loads(document) for document in documents)
-
-
-def test_the_help_shows_the_examples_before_the_options():
-    line = "auxlearn try" + " --option value" * 12
-    command = ExampleCommand("try", help=f"Try.\n\nExamples:\n    # What it does\n    {line}")
-    with click.Context(command, info_name="try", max_content_width=100) as context:
-        text = command.get_help(context)
-    assert f"Try.\n\nExamples:\n  # What it does\n  {line}\n\nOptions:" in text

@@ -56,7 +56,7 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
     assert shown(elsewhere) == []
     for row, message in (
         ([1.0], "row 'STL' has 1 results for 2 columns"),
-        ([[1.0], 2.0], r"rows.STL.0.*the list is too short: add value 2"),
+        ([[1.0], 2.0], r"rows.STL.0.*1 is missing"),
     ):
         content["tables"][0]["rows"]["STL"] = row
         with pytest.raises(ConfigError, match=message):

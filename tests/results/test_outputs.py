@@ -1,7 +1,5 @@
 """No output overwrites the files of a run or sweep, nor what it is made from."""
 
-import os
-
 import pytest
 
 import auxlearn
@@ -107,12 +105,3 @@ def test_all_names_of_runs_and_sweeps_are_known(tmp_path, one_layer):
     (run,) = (sweep / "trials").iterdir()
     for folder, known in ((run, RUN_NAMES), (sweep, SWEEP_NAMES)):
         assert {path.name for path in folder.iterdir() if path.name[0] != "."} <= known
-
-
-def test_what_a_killed_write_left_long_ago_is_deleted(tmp_path):
-    old, new = tmp_path / ".scores.csv.0123abcd.part", tmp_path / ".scores.csv.4567abcd.part"
-    for part in (old, new):
-        part.write_text("half")
-    os.utime(old, (0, 0))
-    check_output_file(tmp_path / "scores.csv", [".csv"])
-    assert list(tmp_path.iterdir()) == [new]  # another process may be writing it
