@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -333,8 +333,10 @@ class _OnceReporter(Reporter):
             self._messages.add(text)
             self._reporter.message(text)
 
-    def progress(self, title: str, total: int) -> AbstractContextManager[Callable[[int], None]]:
-        return self._reporter.progress(title, total)
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        with self._reporter.progress(title, total) as advance:
+            yield advance
 
     def log(self, entry: dict[str, Any]) -> None:
         self._reporter.log(entry)
