@@ -226,8 +226,9 @@ def settings_with(role: Role, settings: type[Settings]) -> set[str]:
 class Columns(Described):
     """How the columns of a labelled data set are read."""
 
-    #: Whether the data may lack labels of ``labels``, as a further set to evaluate on may.
-    may_lack_labels: ClassVar[bool] = False
+    #: Whether nothing is trained on the data: they may lack labels of ``labels``, and their dev and
+    #: test may have some that their train lacks.
+    only_evaluated: ClassVar[bool] = False
 
     text_column: str | None = setting(None, "setting")
     """Column of the text; by default 'text'."""

@@ -270,7 +270,7 @@ def assemble(
     train = raw_splits["train"]
     kind, present = train.kind, present_names(train)
     label_names = label_names or train.class_names or None
-    if not columns.may_lack_labels:
+    if not columns.only_evaluated:
         found = (
             name
             for examples in raw_splits.values()
@@ -278,7 +278,7 @@ def assemble(
             for name in kind.names(label)
         )
         check_renamed(columns.renamed, found)
-    kind.check_train(train.table.where, present, train.labels or [])
+        kind.check_train(train.table.where, present, train.labels or [])
     unknown = {name for examples in raw_splits.values() for name in _unknown(examples, present)}
     implied = {name for name in unknown if kind.implies(present, name)}
     names = label_names or (sort_labels((*present, *implied)) if implied else present)
@@ -302,7 +302,7 @@ def assemble(
                     f"{name} {LACKED}: {some_of(lacked)}; their {count:,} of "
                     f"{len(examples.texts):,} examples count as wrong"
                 )
-        elif name in CORE_SPLITS or not lacked:
+        elif not lacked or (name in CORE_SPLITS and not columns.only_evaluated):
             splits[name] = to_split(examples, name, names, advice)
         else:
             splits[name] = to_split(examples, name)

@@ -174,9 +174,9 @@ def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODS
 
 
 class _EvaluatedColumns(Columns):
-    """Columns of a run, in a set that may lack some of its labels."""
+    """Columns of a run, in a further set."""
 
-    may_lack_labels = True
+    only_evaluated = True
 
 
 def read_evaluated(

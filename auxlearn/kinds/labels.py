@@ -191,7 +191,7 @@ def _check_classes(
         raise DataError(
             f"{table.place(labels.index(name))}: the label '{shorten(name)}' in column "
             f"'{shown}' joins other labels: an example has one label; several, joined by |, are "
-            "read by runs with --kind multi_label"
+            "read by runs with --kind multi_label; --labels says that it is one"
         )
 
 

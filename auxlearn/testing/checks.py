@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from auxlearn.core import rng
 from auxlearn.core.config import RunConfig
@@ -45,6 +45,9 @@ WEIGHTING_KINDS: tuple[Choice, ...] = (
     ("meta", {"horizon": "steps", "warmup_steps": 0}),
     ("meta", {"horizon": "steps", "warmup_steps": 0, "unroll": 2, "mix": "gradients"}),
 )
+
+#: The one uniform number of draws that are all equal: below it are few probabilities.
+EQUAL_DRAW = 1e-3
 
 #: Times that a cost is measured; the median is shown.
 REPEATS = 5
@@ -120,13 +123,8 @@ class ObjectiveChecks(Checks):
         if len(rows) < 2:
             return f"{finite}; a batch of one example has no parts"
         parts = [collate(stream.texts, chosen) for chosen in (rows, rows[:-1], rows[-1:])]
-        draw = torch.rand
-
-        def equal_draws(*size: Any, **options: Any) -> Tensor:
-            return draw(*size, **options).fill_(1e-3)
-
         # With equal draws the fate of a token does not depend on the other texts of its batch.
-        with mock.patch("torch.rand", equal_draws):
+        with _EqualDraws():
             items = [len(part) for part in parts[1:]]
             if of_task:
                 items = [of_task.items(one, torch.Generator().manual_seed(3)) for one in parts[1:]]
@@ -137,10 +135,7 @@ class ObjectiveChecks(Checks):
         off = {share: float((whole - second - share * apart).norm()) for share in (given, best)}
         tolerance = 1e-4 * float(whole.norm())
         if min(off.values()) > tolerance:
-            return (
-                f"{finite}; items not compared: the loss is no mean over parts of a batch, or does "
-                "not draw by torch.rand"
-            )
+            return f"{finite}; items not compared: the loss is no mean over parts of a batch"
         assert off[given] <= tolerance, (
             f"items are {items[0]} and {items[1]} of two parts of a batch, a share of {given:.3f}, "
             f"but the loss is a mean in which the first has {best:.3f}"
@@ -282,6 +277,20 @@ class WeightingChecks(Checks):
         fixed = self.tiny(Objectives([("random_mlm", {}), ("mask_tuning", {})]))
         times = [_seconds(lambda one=run: one.train(0, 1)) for run in (own, fixed)]  # type: ignore[misc]
         return f"{times[0] / times[1]:.1f} times fixed"
+
+
+class _EqualDraws(TorchFunctionMode):
+    """Within the context, every uniform number that torch draws is :data:`EQUAL_DRAW`."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in (torch.rand, torch.rand_like, Tensor.uniform_):
+            return found.fill_(EQUAL_DRAW)
+        if func in (torch.bernoulli, Tensor.bernoulli) and torch.is_tensor(args[0]):
+            return (args[0] > EQUAL_DRAW).to(found)
+        return found
 
 
 def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:

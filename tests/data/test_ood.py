@@ -12,7 +12,8 @@ from auxlearn.core.errors import DataError
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import card_names, find_card, load_dataset
-from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, with_labels_of
+from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, match_labels, with_labels_of
+from auxlearn.evaluation.finished import read_evaluated
 from auxlearn.kinds.base import kind_of
 from tests.helpers import one_line
 
@@ -39,6 +40,13 @@ def test_labels_of_the_same_name_need_no_map():
     assert (found.label_names, found.labels, found.targets) == (classes, (1, 0), (0, 1))
     fewer = map_labels(NLI, ("neutral", "entailment"), None, "set")
     assert (fewer.label_names, fewer.labels) == (NLI, (1, 0))
+
+
+def test_a_set_of_another_kind_is_held_against_the_model_and_not_its_own_train(tmp_path):
+    numbers = {"train": [("a", "0.5"), ("b", "1.5")], "dev": [("c", "2.5")], "test": [("d", "3.5")]}
+    split, _ = read_evaluated(write(tmp_path / "set", **numbers), "test", RunConfig(), None)
+    with one_line(DataError, "'set' has the labels 3.5, the model knows x, y"):
+        match_labels(("x", "y"), split, OODSource(dataset="set", name="set"))
 
 
 def test_several_classes_may_map_to_one_label_but_not_all():

@@ -73,6 +73,11 @@ def test_names_of_several_words_are_labels(tmp_path):
     for kind in ("classification", "multi_label"):
         found = load(written(tmp_path, names, suffix=".csv"), kind)
         assert found.label_names == tuple(sorted(names))
+    colours = ["dark", "blue", "dark blue"]
+    for kind in ("classification", "multi_label"):  # the user says that it is one
+        folder = written(tmp_path / kind, colours, suffix=".csv")
+        found = load(folder, kind, labels={"dark blue": "dark blue"})
+        assert found.label_names == ("blue", "dark", "dark blue")
     lists = [["dark blue"], ["dark", "blue"]]
     assert len(load(written(tmp_path / "lists", lists)).label_names) == 3
 
@@ -377,11 +382,37 @@ def test_bad_inner_tags_are_counted_all_at_once():
     assert labels_of(found)[1:3] == [["O", "B-X"], ["B-X", "O"]]
 
 
-def test_tags_that_the_user_renames_are_not_converted():
-    rows = {"tokens": [["a", "b", "c"]] * 3, "tags": [["B_PER", "I_PER", "O"]] * 3}
-    renamed = {"B-X": ["B_PER"], "I-X": ["I_PER"]}
-    found = load_dataset({"train": rows, "dev": rows}, columns=Columns(labels=renamed))
-    assert labels_of(found)[0] == ["B-X", "I-X", "O"]
+#: Tags, the user's map, and the tags that are read, or what is said.
+MAPPED = {
+    "to BIO": (["B_PER", "I_PER", "O"], {"B-X": "B_PER", "I-X": "I_PER"}, "B-X I-X O"),
+    "within a scheme": (
+        ["B-P", "E-P", "S-P"],
+        {"B-X": "B-P", "E-X": "E-P", "S-X": "S-P"},
+        "B-X I-X B-X",
+    ),
+    "by hand": (["B-P", "E-P", "O"], {"I-P": "E-P"}, "B-P I-P O"),
+    "to plain tags": (["B-P", "I-P", "O"], {"P": ["B-P", "I-P"]}, "P P O"),
+    "to none": (["B-P", "I-P", "B-Q"], {"O": ["B-P", "I-P"]}, "O O B-Q"),
+    "half of a type": (
+        ["B-P", "I-P", "O"],
+        {"B-X": "B-P"},
+        "the spans 'P' become those of P and X",
+    ),
+    "half to none": (["B-P", "I-P", "O"], {"O": "B-P"}, "those of O and P, which divides spans"),
+}
+
+
+@pytest.mark.parametrize("case", MAPPED)
+def test_a_map_of_tags_comes_before_their_scheme(case):
+    tags, labels, expected = MAPPED[case]
+    rows = {"tokens": [["a", "b", "c"]] * 3, "tags": [tags] * 3}
+    columns = Columns(labels=labels)
+    if "those of" in expected:
+        with one_line(DataError, expected):
+            load_dataset({"train": rows, "dev": rows}, columns=columns)
+    else:
+        found = load_dataset({"train": rows, "dev": rows}, columns=columns)
+        assert labels_of(found)[0] == expected.split()
 
 
 def test_yes_and_no_in_a_file_of_settings_are_labels_where_labels_are_needed(tmp_path):

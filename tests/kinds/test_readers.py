@@ -224,6 +224,11 @@ BAD = {
     "no words": (None, tokens([], []), "empty text"),
     "an empty word": (None, tokens(["a", " "], ["O", "O"]), "has an empty word"),
     "a null tag": (None, tokens(["a", "b"], ["O", None]), "missing label"),
+    "a bracket of OntoNotes": (
+        None,
+        tokens(["a", "b"], ["(PER*", "*)"]),
+        "a bracket of CoNLL-2012",
+    ),
     "an empty tag": (None, tokens(["a", "b"], ["O", ""]), "missing label"),
     "null for words": (None, tokens(None, ["O"]), "empty text"),
     "null for tags": ("token_classification", tokens(["a"], None), "a list of tags"),
@@ -244,6 +249,14 @@ def test_a_bad_label_gives_one_line(case, tmp_path):
     place = "" if expected == "nothing to learn" else "train.jsonl:2"
     with one_line(UserError, expected, place):
         load_dataset(folder, columns=Columns(kind=kind))
+
+
+def test_a_test_split_of_hidden_lists_is_left_out():
+    rows = [{"text": f"text {n}", "label": ["a", "b"][: n % 3]} for n in range(6)]
+    hidden = [{"text": "hidden", "label": [-1]}]
+    found = load_dataset({"train": rows, "dev": rows, "test": hidden})
+    assert set(found.splits) == {"train", "dev"}
+    assert any("its labels are hidden" in note for note in found.notes)
 
 
 def test_an_empty_list_is_a_label_but_no_tags(tmp_path):

@@ -61,6 +61,11 @@ class DrawsBySize(DrawsByShape):
         return batch.maskable & (torch.rand(size=batch.input_ids.shape, generator=generator) < 0.3)
 
 
+class DrawsByBernoulli(DrawsByShape):
+    def _chosen(self, batch, generator):
+        return torch.bernoulli(0.3 * batch.maskable, generator=generator).bool()
+
+
 class Undocumented(Settings):
     rate: float = 0.5
 
@@ -150,7 +155,13 @@ def found_by(kind, cls, folder, check):
 @pytest.fixture(autouse=True)
 def named(monkeypatch):
     """Name the classes above as a registration would, without registering them."""
-    for cls in {cls for cls, _, _ in FAULTS} | {Good, DrawsByShape, DrawsBySize, ONE_EXAMPLE}:
+    for cls in {cls for cls, _, _ in FAULTS} | {
+        Good,
+        DrawsByShape,
+        DrawsBySize,
+        DrawsByBernoulli,
+        ONE_EXAMPLE,
+    }:
         monkeypatch.setattr(cls, "name", "faulty", raising=False)
 
 
@@ -192,6 +203,7 @@ def test_a_sound_task_passes(check, tmp_path):
     [
         (DrawsByShape, "weighted by items as the whole batch"),
         (DrawsBySize, "weighted by items as the whole batch"),
+        (DrawsByBernoulli, "weighted by items as the whole batch"),
         (ONE_EXAMPLE, "a batch of one example has no parts"),
     ],
 )
