@@ -174,7 +174,8 @@ def rejections(seeds: int, share: float, shift: float, tables: int) -> dict[str,
     """
     draws = np.random.default_rng([seeds, round(100 * share)])
     found: dict[str, list[float]] = {}
-    for size in [10_000] * (tables // 10_000) + [tables % 10_000] * (tables % 10_000 > 0):
+    for first in range(0, tables, 10_000):
+        size = min(10_000, tables - first)
         of_examples = shift + draws.normal(0, math.sqrt(share), (size, 1))
         deviations = draws.normal(0, math.sqrt((1 - share) * seeds), (size, seeds))
         every = p_values(of_examples + deviations, np.full(size, share), np.zeros(size))

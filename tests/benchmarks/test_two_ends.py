@@ -14,7 +14,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from auxlearn import RunConfig, train
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
-from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.whole_runs.branches import best_of, search
 from auxlearn.training.whole_runs.paired import log_losses
 from auxlearn.weighting.base import Branches
@@ -45,7 +44,7 @@ def small_draw(setting, draw, data, folder):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def recorded(tmp_path_factory):
     """Shares 0 and 0.5 of two tasks, as recorded, and the settings of their runs."""
     output = tmp_path_factory.mktemp("two_ends")
     options = argparse.Namespace(output=output, results=output / "r.jsonl", data=None, encoder=None)
@@ -68,8 +67,8 @@ def trained(tmp_path_factory):
     return output, seen
 
 
-def test_runs_are_recorded_once_and_models_deleted(trained):
-    output, seen = trained
+def test_runs_are_recorded_once_and_models_deleted(recorded):
+    output, seen = recorded
     records = [json.loads(one) for one in (output / "r.jsonl").read_text().splitlines()]
     assert [one["run"] for one in records] == [SINGLE, f"{FIRST} 0.5", f"{SECOND} 0.5"]
     assert len(seen) == 4
@@ -83,8 +82,9 @@ def exported(settings, folder):
     return load_file(folder / "model" / "model.safetensors")
 
 
-def test_points_are_those_of_exported_models_averaged_by_hand(trained, tmp_path):
-    output, seen = trained
+@pytest.mark.slow
+def test_points_are_those_of_exported_models_averaged_by_hand(recorded, tmp_path):
+    output, seen = recorded
     by_task = {next(iter(one.get("aux", [{"": {}}])[0])): one for one in seen}
     zero, a, b = (
         exported(by_task[name], tmp_path / (name or "single"))
@@ -113,25 +113,6 @@ def test_points_are_those_of_exported_models_averaged_by_hand(trained, tmp_path)
         np.testing.assert_allclose(runs[run].views[view].test, expected, rtol=1e-3)
         right = probabilities.argmax(1) == np.array(test.labels)
         assert (runs[run].views[view].test_right == right).all()
-
-
-def test_both_ends_start_alike(trained, tmp_path, monkeypatch):
-    """The primary loss of the first step is the same: parameters, batch and dropout are."""
-    losses = []
-    run_step = TrainingLoop.run_step
-
-    def recorded(loop):
-        run_step(loop)
-        losses.append(float(loop.training_step.losses["primary"]))
-
-    monkeypatch.setattr(TrainingLoop, "run_step", recorded)
-    for number, settings in enumerate(trained[1][:3]):
-        config = RunConfig(
-            **settings | {"epochs": 1}, keep_model=False, output=str(tmp_path / str(number))
-        )
-        train(config)
-    assert losses[0] == losses[4] == losses[8]
-    assert losses[1] != losses[9]
 
 
 COUNT = 40
@@ -214,38 +195,6 @@ def test_meta_is_that_of_the_library(better):
     assert dict(two_ends.meta_branches(draw)).keys() | {SINGLE} == {*names.values()}
 
 
-def test_two_tasks_have_points_between_all_ends():
-    runs = {SINGLE: Run({"best": view(1.0, 20)}, 10.0)}
-    for task in ("a", "b"):
-        runs[f"{task} 0.5"] = Run({"best": view(0.8, 21), "middle": view(0.9, 20)}, 20.0)
-    runs["b 0.5"].views |= {name: view(0.9, 20) for name in ("0.5 0.5", "0.5 1", "1 1")}
-    runs["b 0.5"].views["1 0.5"] = view(0.7, 30)
-    runs["a 0.5"].views["best"] = view(0.75, 21)
-    for rule in ("line, accuracy", "line, loss"):
-        assert two_ends.LINES[rule](Draw(runs, ("a", "b")))[0] == ("b 0.5", "1 0.5")
-    assert two_ends.LINES["ends, loss"](Draw(runs, ("a", "b")))[0] == ("a 0.5", "best")
-
-
-def test_restarts_are_the_best_by_dev_and_the_first_of_equals():
-    runs = {
-        f"single {n}": Run({"best": view(1.0, right)}, 10.0)
-        for n, right in enumerate((20, 25, 25, 26, 1))
-    }
-    for count, best in ((3, "single 1"), (5, "single 3")):
-        assert two_ends.seeds(Draw(runs, ()), count) == ((best, "best"), [*runs][:count])
-
-
-def test_records_keep_what_rules_need():
-    generator = np.random.default_rng(0)
-    probabilities = [generator.dirichlet(np.ones(3), size) for size in (13, 22)]
-    labels = [generator.integers(0, 3, size) for size in (13, 22)]
-    made = View.of(probabilities, labels)
-    kept = View.unpacked(json.loads(json.dumps(made.packed())))
-    for name in ("dev", "test"):
-        np.testing.assert_allclose(getattr(kept, name), getattr(made, name), rtol=5e-4)
-        assert (getattr(kept, f"{name}_right") == getattr(made, f"{name}_right")).all()
-
-
 def test_tables_give_gain_cost_and_a_test_that_is_no_milder_than_one_over_draws():
     records, hits = {}, [(20, 24), (21, 23), (19, 25), (22, 27)]
     bed = Bed("tiny", range(4), SETTINGS[:1], {})
@@ -279,15 +228,3 @@ def test_repeats_and_texts_with_two_labels_are_left_out():
     split = Split("train", texts, (0, 0, 0, 1, 1, 0), ("x", "y"))
     test = Split("test", ("THREE",), (1,), ("x", "y"))
     assert two_ends.without_repeats(split, test).texts == ("One.", "four")
-
-
-def test_settings_are_settings_of_runs():
-    """Every setting has the runs that its tasks need, on labelled examples that it shares."""
-    for bed in two_ends.BEDS:
-        names = {one.name for one in bed.settings}
-        assert len(names) == len(bed.settings)
-        for setting in bed.settings:
-            group = setting.name.partition(", ")[0]
-            assert {f"{group}, {task}" for task in two_ends.tasks_of(setting)} <= names
-            alike = [one for one in bed.settings if one.name.startswith(f"{group}, ")]
-            assert len({(one.data, one.train, one.dev) for one in alike}) == 1
