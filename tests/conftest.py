@@ -40,24 +40,19 @@ if TYPE_CHECKING:
 
 #: Files that take longest, begun first: one of them begun last would keep a single worker busy.
 LONGEST = (
-    "sweeps/test_executors.py",
-    "test_conformance.py",
+    "training/test_processes.py",
     "kinds/test_runs.py",
     "accelerator/test_accelerator.py",
-    "training/test_processes.py",
+    "test_conformance.py",
+    "benchmarks/test_experiments.py",
     "data/test_pydocs.py",
-    "hardening/test_bad_input.py",
-    "sweeps/test_branches.py",
-    "tasks/test_strategies.py",
-    "training/test_run.py",
+    "sweeps/test_executors.py",
     "reports/test_page.py",
-    "comparison/test_kinds.py",
+    "sweeps/test_branches.py",
+    "training/test_run.py",
+    "hardening/test_bad_input.py",
     "sweeps/test_execute.py",
-    "training/test_mask_tuning.py",
-    "training/test_primary_only_phase.py",
-    "hardening/test_damage.py",
-    "weighting/test_every_rule.py",
-    "cli/test_help_examples.py",
+    "comparison/test_kinds.py",
 )
 
 
