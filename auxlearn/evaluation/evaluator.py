@@ -119,8 +119,13 @@ class Evaluator:
     def _predict(self, ood: OODSet, split: Split, thresholds: np.ndarray | None) -> SetPredictions:
         kind = self.encoder.kind
         blocks = output_blocks(
-            *(kind, self.encoder.classify, self.texts(split), words_of(kind, split.texts)),
-            *(self._constant, self.compute.autocast, self.processes),
+            kind,
+            self.encoder.classify,
+            self.texts(split),
+            words_of(kind, split.texts),
+            self._constant,
+            self.compute.autocast,
+            self.processes,
         )
         return predictions_of(blocks, ood, split, thresholds)
 

@@ -109,12 +109,9 @@ def evaluate(
     )
     if partner is None:
         return evaluation
-    wrong = [
-        kind.fault(one, said) + kind.fault(two, told)
-        for one, said, two, told in zip(
-            *(truth, found.predicted, partner.truth, partner.predicted), strict=True
-        )
-    ]
+    faults = [kind.fault(*pair) for pair in zip(truth, found.predicted, strict=True)]
+    pairs = zip(partner.truth, partner.predicted, strict=True)
+    wrong = [fault + kind.fault(*pair) for fault, pair in zip(faults, pairs, strict=True)]
     return replace(
         evaluation,
         partner=score(kind, partner.truth, partner.predicted, None, names, False),

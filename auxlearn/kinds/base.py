@@ -352,11 +352,6 @@ class Kind(ABC):
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
         """Return the numbers of a line of predictions: probabilities, or the predicted number."""
 
-    def kept(self, truth: Any, predicted: Any, output: np.ndarray, names: Names) -> np.ndarray:
-        """Return of an output what a line of predictions would give."""
-        labels = {"label": self.written(truth, names), "predicted": self.written(predicted, names)}
-        return self.stored(labels | self.line(output), names)
-
     @abstractmethod
     def output(self, stored: np.ndarray) -> np.ndarray:
         """Return an output with these probabilities, or this number."""

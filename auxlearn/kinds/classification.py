@@ -83,9 +83,8 @@ class Classification(Kind):
 
     def advice(self, names: Names) -> str:
         numbers = all(name.lstrip("+-").isdecimal() for name in names)
-        return (
-            "--labels gives a label its class, --unknown-labels count counts them as wrong"
-            + ", --kind regression predicts numbers" * numbers
+        return "--labels gives a label its class, --unknown-labels count counts them as wrong" + (
+            ", --kind regression predicts numbers" if numbers else ""
         )
 
     def encode(self, label: str, index: Mapping[str, int]) -> int:
@@ -233,10 +232,6 @@ class Classification(Kind):
         if found.shape != (len(names),) or not (abs(found.sum() - 1) < 1e-5 and found.min() >= 0):
             raise ValueError(f"no probabilities of {len(names)} classes")
         return found
-
-    def kept(self, truth: int, predicted: int, output: np.ndarray, names: Names) -> np.ndarray:
-        """Return all digits."""
-        return output
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         return stored

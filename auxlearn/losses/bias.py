@@ -138,14 +138,14 @@ class BiasOptions(Described):
 
 
 @dataclass(frozen=True)
-class Scores:
+class BiasScores:
     """Class probabilities of the training examples by a model."""
 
     probabilities: Tensor  # (examples, classes), float64; at least about FLOOR, with sum 1
     accuracy: float  # share of the examples whose class it finds most probable
 
 
-def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
+def bias_scores(context: ObjectiveContext, options: BiasOptions) -> BiasScores:
     """Return the class probabilities of the training examples by the bias model."""
     split, kind = context.split, options.bias
     if kind not in KINDS:
@@ -169,13 +169,13 @@ def bias_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
     return cross_fitted(context, kind, folds, [options.bias_segment], fit, keys)
 
 
-def file_scores(context: ObjectiveContext, path: Path, role: str) -> Scores:
+def file_scores(context: ObjectiveContext, path: Path, role: str) -> BiasScores:
     """Return the class probabilities of the training examples that a table holds."""
     probabilities = read_probabilities(context.track_file(path), context.split)
     return _scores(probabilities, context.split, f"{role} {path.name}")
 
 
-def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
+def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> BiasScores:
     name = options.bias_encoder
     source = Path(encoder_source(name))
     if name not in ENCODERS and source.is_dir():
@@ -193,7 +193,7 @@ def _weak_scores(context: ObjectiveContext, options: BiasOptions) -> Scores:
 
 def encoder_scores(
     context: ObjectiveContext, kind: str, folds: int, settings: FineTuning, encoder: SharedEncoder
-) -> Scores:
+) -> BiasScores:
     """Return cross-fitted probabilities by an encoder, which is put back after each fold."""
     # A small bias model may have fewer positions than the run's encoder.
     length = min(context.max_length, max_positions(encoder.config) or context.max_length)
@@ -225,7 +225,7 @@ def cross_fitted(
     depends: list[object],
     make: Callable[[], Fit],
     keys: list[tuple[str, ...]] | None = None,
-) -> Scores:
+) -> BiasScores:
     """Return cross-fitted probabilities, cached on disk under a key of which ``depends`` is a part.
     Examples with equal ``keys``, by default texts, are in one fold.
     """
@@ -247,7 +247,7 @@ def _title(kind: str) -> str:
     return kind if kind == "teacher" else f"bias model {kind}"
 
 
-def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
+def _scores(probabilities: np.ndarray, split: Split, title: str) -> BiasScores:
     """Floor probabilities ``(examples, classes)``, and log how good they are."""
     labels = np.asarray(split.labels)
     accuracy = float((probabilities.argmax(1) == labels).mean())
@@ -263,7 +263,7 @@ def _scores(probabilities: np.ndarray, split: Split, title: str) -> Scores:
             "%s is no better than the majority class, so there is little to learn from it", title
         )
     floored = torch.from_numpy(np.maximum(probabilities, FLOOR))
-    return Scores(floored / floored.sum(1, keepdim=True), accuracy)
+    return BiasScores(floored / floored.sum(1, keepdim=True), accuracy)
 
 
 class BiasLoss(PrimaryLoss):

@@ -64,7 +64,8 @@ class Checks(ABC):
 
     def check_options(self) -> str:
         """The plug-in is built, and each of its options has a description."""
-        build(self.registry, self.choice, *([("primary", "other")] if self.is_weighting else []))
+        arguments = [("primary", "other")] if self.is_weighting else []
+        build(self.registry, self.choice, *arguments)
         fields = self.cls.Options.model_fields
         bare = [name for name, field in fields.items() if not field.description]
         assert not bare, f"options without a description: {', '.join(bare)}"

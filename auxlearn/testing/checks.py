@@ -57,8 +57,18 @@ class ObjectiveChecks(Checks):
     """The checks of a task or a loss."""
 
     ALL = (
-        *("options", "loss", "gradient", "encoder", "randomness", "padding", "seed", "checkpoint"),
-        *("resume", "accumulation", "weightings", "device"),
+        "options",
+        "loss",
+        "gradient",
+        "encoder",
+        "randomness",
+        "padding",
+        "seed",
+        "checkpoint",
+        "resume",
+        "accumulation",
+        "weightings",
+        "device",
     )
 
     def objectives(self, weighting: Choice = ("fixed", {})) -> Objectives:
@@ -107,8 +117,10 @@ class ObjectiveChecks(Checks):
         if self.registry is LOSSES:
             assert reached & classifier, "no gradient reaches the classification head"
         parts = ["encoder"]
-        parts += ["classification head"] * bool(reached & classifier)
-        parts += ["own heads"] * any(key.startswith(prefix) for key in run.encoder.heads)
+        if reached & classifier:
+            parts.append("classification head")
+        if any(key.startswith(prefix) for key in run.encoder.heads):
+            parts.append("own heads")
         return "reaches " + ", ".join(parts)
 
     def check_accumulation(self) -> str:
@@ -203,8 +215,17 @@ class WeightingChecks(Checks):
     """The checks of a weighting."""
 
     ALL = (
-        *("options", "weights", "step", "single", "frozen", "adapters", "seed", "checkpoint"),
-        *("resume", "accumulation", "device"),
+        "options",
+        "weights",
+        "step",
+        "single",
+        "frozen",
+        "adapters",
+        "seed",
+        "checkpoint",
+        "resume",
+        "accumulation",
+        "device",
     )
 
     def objectives(self) -> Objectives:
@@ -363,7 +384,8 @@ def report(
     run takes as long as all other checks.
     """
     chosen = choose_compute(RunConfig.model_validate({"device": device}).device).device
-    left_out = {*["device"] * (chosen.type == "cpu"), *["resume"] * (not resume)}
+    left_out = {"device"} if chosen.type == "cpu" else set()
+    left_out |= set() if resume else {"resume"}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
         kind = WeightingChecks if registry is WEIGHTINGS else ObjectiveChecks
         checks = kind(registry, choice, Path(folder), chosen)

@@ -138,7 +138,9 @@ class TinyRun:
         trained = [p for p in self.encoder.parameters() if p.requires_grad]
         optimizer = build_optimizer(trained, 1e-3, 0.01)
         self.step = training_step(
-            *(self.weighting, dev_texts, circumstances.metric),
+            self.weighting,
+            dev_texts,
+            circumstances.metric,
             encoder=self.encoder,
             primary=BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
             primary_loss=self.loss,

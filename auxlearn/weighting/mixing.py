@@ -73,7 +73,7 @@ class MixOptions(Described):
     mix: Mix = Field("gradients", description=MIX_DESCRIPTION)
 
 
-class Mixture(nn.Module):
+class LossMixture(nn.Module):
     """Makes optimizer steps with weighted objectives, and keeps the state that this needs."""
 
     _averages: Tensor
@@ -145,7 +145,7 @@ class LossWeighting(Weighting):
     def __init__(self, options: Settings, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
         mix = options.mix if isinstance(options, MixOptions) else "gradients"
-        self.mixture = Mixture(mix, len(self.objectives))
+        self.mixture = LossMixture(mix, len(self.objectives))
 
     def step(self, step: TrainingStep) -> None:
         """Make one optimizer step on the weighted losses."""
