@@ -78,12 +78,11 @@ def command(
 
     folder = results.folder or RunFolder.of(config).path
     metric = results.config["metric"]
+    print_results("", metrics_table(results.evaluations), "")
+    print_results(*example_sentences(results.evaluations))
+    if results.branches:
+        print_results(branches_table(results), "")
     print_results(
-        "",
-        metrics_table(results.evaluations),
-        "",
-        *example_sentences(results.evaluations),
-        *([branches_table(results), ""] if results.branches else []),
         *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
         f"best checkpoint: step {results.best.step} of {results.steps}, "

@@ -144,7 +144,7 @@ def compare_runs(runs: NamedRuns, options: Options) -> Comparison:
     for key, group in grouped.items():
         datasets = []
         for data in group:
-            methods = [one for name in chosen for one in data.methods if one.name == name]
+            methods = [m for name in chosen for m in data.methods if m.name == name]
             if any(method.runs for method in methods):
                 datasets.append(DatasetRuns(data.setting, methods))
         if datasets:
@@ -176,18 +176,18 @@ def compare_runs(runs: NamedRuns, options: Options) -> Comparison:
 def _unknown_labels(blocks: Sequence[Block]) -> list[str]:
     """Return how many examples of each set have labels that the models do not know."""
     counts = {
-        (one.setting.get("dataset", ""), name): (evaluation.unknown_labels, evaluation.all.examples)
+        (data.setting.get("dataset", ""), name): evaluation
         for block in blocks
-        for one in block.datasets
-        for method in one.methods
+        for data in block.datasets
+        for method in data.methods
         for results in method.results.values()
         for name, evaluation in results.evaluations.items()
         if evaluation.unknown_labels and name != "dev"
     }
     return [
-        f"{' '.join(place)}: the label of {count} of {total} examples is unknown to the models; "
-        "they count as wrong"
-        for place, (count, total) in counts.items()
+        f"{' '.join(place)}: the label of {evaluation.unknown_labels} of "
+        f"{evaluation.all.examples} examples is unknown to the models; they count as wrong"
+        for place, evaluation in counts.items()
     ]
 
 
@@ -266,10 +266,10 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
             raise ConfigError(
                 f"restarts: the best of {count} seeds takes at least {count + 1}, and "
                 f"'{method.name}' has {len(by_seed)} on {column.dataset} {column.set}: train more "
-                "seeds" + (", or ask for fewer restarts" if len(by_seed) > 2 else "")
+                "seeds, or ask for fewer restarts"
             )
-        best = [method.results[seed].best for seed in by_seed]
-        dev = [sign(one.metric) * one.value for one in best]
+        checkpoints = [method.results[seed].best for seed in by_seed]
+        dev = [sign(best.metric) * best.value for best in checkpoints]
         found[method.name] = restarts_of(dev, list(by_seed.values()), count)
     return found
 
@@ -277,30 +277,36 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
 def _compare_on(
     runs: DatasetRuns, name: str, metrics: Sequence[str], against: str | None
 ) -> list[MetricComparison]:
-    found, places = read_predictions([m for m in runs.methods if m.has(name)], name)
-    known = [one for one in metrics if found.knows(one)]
-    return [_compare_by(runs.name, name, metric, found, places, against) for metric in known]
+    predictions, places = read_predictions([m for m in runs.methods if m.has(name)], name)
+    return [
+        _compare_by(runs.name, name, metric, predictions, places, against)
+        for metric in metrics
+        if predictions.knows(metric)
+    ]
 
 
 def _compare_by(
     dataset: str,
     name: str,
     metric: str,
-    found: Predictions,
+    predictions: Predictions,
     places: Mapping[tuple[str, int], int],
     against: str | None,
 ) -> MetricComparison:
-    values, covariance = scores_and_covariance(found, metric)
-    scores: dict[str, dict[int, float]] = {}
+    values, covariance = scores_and_covariance(predictions, metric)
+    scores: dict[str, dict[int, float]] = defaultdict(dict)
     for (method, seed), place in places.items():
-        scores.setdefault(method, {})[seed] = float(values[place])
-    column = Column(scores, places, covariance, found.examples, sign(metric))
-    one_sided = against if against in scores else None
-    pairs = compare_methods(column, one_sided)
-    noises = {m: noise_of(column, {m: 1.0}, list(by_seed)) for m, by_seed in scores.items()}
-    means = {m: float(np.mean(list(by_seed.values()))) for m, by_seed in scores.items()}
+        scores[method][seed] = float(values[place])
+    column = Column(scores, places, covariance, predictions.examples, sign(metric))
     return MetricComparison(
-        dataset, name, metric, scores, means, noises, tuple(pairs), found.examples
+        dataset=dataset,
+        set=name,
+        metric=metric,
+        scores=dict(scores),
+        means={m: float(np.mean(list(by_seed.values()))) for m, by_seed in scores.items()},
+        noises={m: noise_of(column, {m: 1.0}, list(by_seed)) for m, by_seed in scores.items()},
+        pairs=tuple(compare_methods(column, against if against in scores else None)),
+        examples=predictions.examples,
     )
 
 
@@ -309,12 +315,12 @@ def example_intervals(results: RunResults, name: str) -> dict[str, tuple[float, 
     assert results.folder is not None
     method = Method("run", runs={0: results.folder}, results={0: results})
     try:
-        found, places = read_predictions([method], name)
+        predictions, places = read_predictions([method], name)
     except UserError:
         return {}
     ends: dict[str, tuple[float, float]] = {}
     for metric in results.evaluations[name].all.metrics:
-        column = _compare_by("", name, metric, found, places, None)
+        column = _compare_by("", name, metric, predictions, places, None)
         mean, half = column.means["run"], column.noises["run"].half_width()
         if not math.isnan(half):
             least, most = metric_of(metric).least, metric_of(metric).most
@@ -334,23 +340,23 @@ def _detectable(column: MetricComparison, against: str | None) -> float:
 def _across(
     columns: Sequence[MetricComparison], methods: Sequence[str], against: str | None
 ) -> RankComparison:
-    first, datasets = columns[0], [one.dataset for one in columns]
+    first, datasets = columns[0], [column.dataset for column in columns]
     better = sign(first.metric)
-    ranks = rank_methods({name: [better * one.means[name] for one in columns] for name in methods})
+    ranks = rank_methods({m: [better * column.means[m] for column in columns] for m in methods})
     average = MetricComparison(
         dataset=f"{AVERAGE} of data sets" if AVERAGE in datasets else AVERAGE,
         set=first.set,
         metric=first.metric,
-        scores={name: _mean_by_seed([one.scores[name] for one in columns]) for name in methods},
-        means={name: float(np.mean([one.means[name] for one in columns])) for name in methods},
-        noises={name: mean_noise([one.noises[name] for one in columns]) for name in methods},
+        scores={m: _mean_by_seed([column.scores[m] for column in columns]) for m in methods},
+        means={m: float(np.mean([column.means[m] for column in columns])) for m in methods},
+        noises={m: mean_noise([column.noises[m] for column in columns]) for m in methods},
         pairs=tuple(_average_pairs(columns, methods)),
-        examples=sum(one.examples for one in columns),
+        examples=sum(column.examples for column in columns),
         averaged=True,
         restarts={
-            name: mean_restarts([one.restarts[name] for one in columns])
-            for name in first.restarts
-            if all(name in one.restarts for one in columns)
+            m: mean_restarts([column.restarts[m] for column in columns])
+            for m in first.restarts
+            if all(m in column.restarts for column in columns)
         },
     )
     records = wins(methods, [column.pairs for column in columns])
@@ -360,23 +366,23 @@ def _across(
 def _mean_by_seed(scores: Sequence[Mapping[int, float]]) -> dict[int, float]:
     """Return the mean over data sets of each seed that all of them have."""
     common = sorted(set(scores[0]).intersection(*scores))
-    return {seed: float(np.mean([one[seed] for one in scores])) for seed in common}
+    return {seed: float(np.mean([by_seed[seed] for by_seed in scores])) for seed in common}
 
 
 def _average_pairs(columns: Sequence[MetricComparison], methods: Sequence[str]) -> list[Pair]:
     """Compare averages: the runs and examples of different data sets are independent."""
     by_names = [{pair.names: pair for pair in column.pairs} for column in columns]
-    found = []
+    averages = []
     for names in by_names[0]:
-        if not names <= set(methods) or any(names not in one for one in by_names):
+        if not names <= set(methods) or any(names not in pairs for pairs in by_names):
             continue
         a, b = sorted(names, key=list(methods).index)
-        pairs = [one[names] for one in by_names]
+        pairs = [of_column[names] for of_column in by_names]
         difference = float(np.mean([p.difference * (1 if p.first == a else -1) for p in pairs]))
         beats = float(np.mean([p.beats if p.first == a else 1 - p.beats for p in pairs]))
         if sign(columns[0].metric) * difference < 0:
             a, b, difference, beats = b, a, -difference, 1 - beats
         noise = mean_noise([pair.noise for pair in pairs])
         seeds = min(pair.seeds for pair in pairs)
-        found.append(make_pair(a, b, seeds, difference, beats, noise))
-    return correct(found)
+        averages.append(make_pair(a, b, seeds, difference, beats, noise))
+    return correct(averages)

@@ -325,8 +325,8 @@ def _draw_mean(
     if spread.any():
         for edge in (means - spread, means + spread):  # tell bands apart that lie over each other
             axes.plot(x, edge, dashes, color=colour(number), linewidth=0.5, alpha=0.7)
-        band = {"alpha": 0.1, "linewidth": 0}
-        axes.fill_between(x, means - spread, means + spread, color=colour(number), **band)
+        low, high = means - spread, means + spread
+        axes.fill_between(x, low, high, color=colour(number), alpha=0.1, linewidth=0)
     return means
 
 

@@ -62,13 +62,13 @@ def groups(
 ) -> list[Group]:
     """Return groups of tokens by their keys, ascending; tokens without a key are left out."""
     by_key = table.groupby(np.asarray(keys))
-    sizes = by_key.size()
+    sizes = by_key.size().to_dict()
     means = by_key.mean(numeric_only=True).to_dict("index")
     return [
         Group(
             name(key),
-            (descriptions or {}).get(key, ""),
-            int(sizes[key]),
+            (descriptions or {}).get(str(key), ""),
+            sizes[key],
             {task: mean[f"rate {task}"] for task in tasks},
             {task: mean[f"random {task}"] for task in tasks},
         )

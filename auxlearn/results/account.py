@@ -31,8 +31,8 @@ def account_of_branches(
             "learned anything"
             for task in tasks
         }
-    (taken,) = [one for one in branches if one.taken]
-    single = next(one for one in branches if one.gain is None)
+    (taken,) = [branch for branch in branches if branch.taken]
+    single = next(branch for branch in branches if branch.gain is None)
 
     def gain(branch: Branch) -> str:
         return (
@@ -41,12 +41,14 @@ def account_of_branches(
             f"{branch.gain_error:.4f} {unit} per example)"
         )
 
-    found = {}
+    sentences = {}
     for task in tasks:
-        own = [one for one in branches if one.gain is not None and one.weights[task]]
-        best = max(own, key=lambda one: one.gain or 0.0)
+        with_task = [
+            branch for branch in branches if branch.gain is not None and branch.weights[task]
+        ]
+        best = max(with_task, key=lambda branch: branch.gain or 0.0)
         if taken.weights[task]:
-            found[task] = (
+            sentences[task] = (
                 f"{task}: applied with share {taken.weights[task]:.3g}; on dev its run differed "
                 f"from the single task by {gain(taken)}"
             )
@@ -62,5 +64,5 @@ def account_of_branches(
                 f"{gain(best)}, where more than {evidence:g} standard errors of the loss were "
                 "needed"
             )
-        found[task] = f"{task}: left out; {why}; {ADVICE}"
-    return found
+        sentences[task] = f"{task}: left out; {why}; {ADVICE}"
+    return sentences

@@ -27,10 +27,11 @@ def runs(tmp_path_factory, one_layer):
     folder = tmp_path_factory.mktemp("ensemble")
     for split, part in (("train", ROWS[:8]), ("dev", ROWS[8:12]), ("test", ROWS[12:])):
         write_split(folder / "data" / "reviews" / f"{split}.tsv", part)
+    write_split(folder / "away" / "test.tsv", ROWS[12:])
     for seed, name in enumerate("ab"):
         auxlearn.train(
             dataset=folder / "data" / "reviews", encoder=one_layer, seed=seed, epochs=1,
-            learning_rate=1e-2, device="cpu", output=folder / name,
+            learning_rate=1e-2, device="cpu", output=folder / name, ood=[folder / "away"],
         )  # fmt: skip
     for name, change in (
         ("copy", {}),
@@ -97,24 +98,6 @@ def test_the_command_writes_what_predict_writes(runs, tmp_path):
     assert len(printed["runs"]) == 2
 
 
-def test_other_texts_of_an_out_of_distribution_set_are_noticed(tmp_path, one_layer):
-    data = tmp_path / "reviews"
-    for split, part in (("train", ROWS[:8]), ("dev", ROWS[8:12])):
-        write_split(data / f"{split}.tsv", part)
-    write_split(tmp_path / "other" / "test.tsv", ROWS[12:])
-    for seed in (0, 1):
-        auxlearn.train(
-            dataset=data, ood=[tmp_path / "other"], encoder=one_layer, seed=seed, epochs=1,
-            device="cpu", output=tmp_path / f"run{seed}",
-        )  # fmt: skip
-    found = auxlearn.ensemble(tmp_path / "run0", tmp_path / "run1", split="other")
-    assert list(found.predictions()["text"]) == [text for text, _ in ROWS[12:]]
-    rows = [(f"{text} indeed", label) for text, label in ROWS[12:]]  # the labels are the same
-    write_split(tmp_path / "other" / "test.tsv", rows)
-    with pytest.raises(UserError, match="has changed since the runs were trained"):
-        found.table()
-
-
 def test_a_set_whose_name_leads_out_of_the_folder_is_damage_for_every_reader(runs, tmp_path):
     members = [shutil.copytree(runs / name, tmp_path / name) for name in "ab"]
     for run in members:
@@ -164,16 +147,19 @@ def test_refused_in_one_line(runs, monkeypatch, arguments, message):
     assert message in error("ensemble", *arguments)
 
 
-def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path):
-    found = auxlearn.ensemble(runs / "a", runs / "b")
-    path = runs / "data" / "reviews" / "test.tsv"
+@pytest.mark.parametrize(("split", "file"), [("test", "data/reviews"), ("away", "away")])
+def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path, split, file):
+    found = auxlearn.ensemble(runs / "a", runs / "b", split=split)
+    assert list(found.predictions()["text"]) == [text for text, _ in ROWS[12:]]
+    path = runs / file / "test.tsv"
     before = path.read_text()
-    path.write_text(before.replace("\tyes", "\tno", 1))
+    text = ROWS[12][0]
+    path.write_text(before.replace(text, f"{text} indeed"))  # the labels are the same
     try:
         with pytest.raises(UserError, match="has changed since the runs were trained"):
             found.save(tmp_path / "table.csv")
         assert not (tmp_path / "table.csv").exists()
-        assert auxlearn.ensemble(runs / "a", runs / "b").scores == found.scores
+        assert auxlearn.ensemble(runs / "a", runs / "b", split=split).scores == found.scores
     finally:
         path.write_text(before)
 

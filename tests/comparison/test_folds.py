@@ -164,14 +164,6 @@ def test_runs_with_folds_and_without_are_not_mixed(folds, make_sweep):
     assert "corrected resampled t-test" in text
 
 
-def test_single_runs_of_folds_are_joined(folds):
-    runs = sorted(folds.path.glob("trials/*"))
-    (block,) = compare(*runs).blocks
-    assert block.folds == 5
-    assert len(block.methods) == 2
-    assert len(block.columns[0].scores[block.methods[0]]) == 5
-
-
 DEV = [5, 2, 7, 7, 1, 4]
 TEST = [22, 30, 27, 20, 35, 24]
 
@@ -323,16 +315,11 @@ def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
     folder = make_sweep(right, grid=METHODS, seeds=3)
     need = "the best of 3 seeds takes at least 4, and 'STL' has 3 on pydocs test"
     assert need in refused(folder.path, "--restarts", 3)
-    one = refused(folder.path, "--restarts", 1)
-    assert "restarts: must be greater than or equal to 2, got 1" in one
     none = refused(folder.path, "--restarts", 2, "--without", "STL")
     assert "no method without auxiliary tasks" in none
     out = tmp_path / "report.html"
     with pytest.raises(UserError, match=need):
         report(folder.path, output=out, restarts=3)
-    run = folder.run(folder.load_plan()[0].digest).path
-    with pytest.raises(UserError, match="the best of 3 seeds takes at least 4"):
-        report(run, output=out, restarts=3)
     assert not out.exists()
     folds = make_sweep(right, "folds", grid=METHODS, folds=2, seeds=6)
     with pytest.raises(UserError, match="folds of a cross-validation are no seeds"):

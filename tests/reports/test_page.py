@@ -17,7 +17,6 @@ import pytest
 from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import auxlearn
 from auxlearn import RunConfig, load_dataset
 from auxlearn.comparison.compare import example_intervals
 from auxlearn.core.errors import UserError
@@ -25,8 +24,7 @@ from auxlearn.core.locks import is_held
 from auxlearn.reports.page import FILE, collect, report, title_of
 from auxlearn.reports.texts import DataReader
 from auxlearn.results.figures import figure_style, inline_svg
-from auxlearn.sweeps.folder import SweepFolder
-from tests.cli.helpers import call, error
+from tests.cli.helpers import error
 from tests.helpers import sign, write_splits
 from tests.reports import runs
 
@@ -168,12 +166,6 @@ def test_a_warning_of_several_runs_stands_once(place, tmp_path):
     assert "warnings about runs" not in text  # few are not folded
 
 
-def test_a_degenerate_run_says_so(place):
-    text = read(report(place / "plain")).text
-    assert (place / "plain" / FILE).is_file()
-    assert "degenerate run, which has learned nothing: on dev the best checkpoint predicts" in text
-
-
 def test_several_runs_stand_beside_each_other(place, tmp_path, drawn):
     again = runs.write_run(tmp_path / "again", place / "data", right=4, seed=1)
     other = runs.write_run(tmp_path / "other", place / "data", right=4, learning_rate=1e-3)
@@ -246,25 +238,6 @@ def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
     assert "3 folds" in text
     sweep = runs.write_sweep(tmp_path / "sweep", place / "data", folds=2)
     assert {run.named.method for run in collect([sweep]).runs} == {"<STL>", "RTM"}
-
-
-def test_a_trial_that_was_set_aside_is_one_without_results(place, tmp_path):
-    sweep = runs.write_sweep(tmp_path / "sweep", place / "data")
-    folder = SweepFolder(sweep)
-    (sweep / "superseded").mkdir()
-    digest = folder.load_plan()[0].digest
-    folder.run(digest).path.rename(sweep / "superseded" / f"{digest}-1")
-    text = " ".join(read(report(sweep)).text.split())
-    assert "Trials without results: 1" in text
-    assert "<STL>, seed 0" in text
-    assert "sweep sweep is not finished: 3 of its trials have results" in text
-
-
-def test_a_sweep_has_its_methods_and_the_tests_of_their_differences(place):
-    text = " ".join(read(report(place / "a" / "sweep")).text.split())
-    assert "<STL>" in text
-    assert "have 2 seeds in common, no difference is significant" in text
-    assert "auxlearn sweep" in text
 
 
 def test_an_unfinished_sweep_has_what_has_finished(place, monkeypatch):
@@ -446,13 +419,6 @@ def test_the_report_of_a_sweep_is_written_under_the_lock_of_its_folder(place, mo
     monkeypatch.setattr("auxlearn.sweeps.folder.write_text", write_text)
     report(place / "a" / "sweep")
     assert held == [(FILE, True)]
-
-
-def test_a_report_is_written_over_but_no_other_file(place, tmp_path):
-    file = tmp_path / "page.html"
-    for _ in range(2):
-        assert call("report", place / "plain", "--output", file).stdout == f"report: {file}\n"
-    assert auxlearn.report is report
 
 
 def test_a_report_needs_neither_torch_nor_pyplot(place, tmp_path):

@@ -6,10 +6,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from auxlearn.core.progress import Reporter
 from auxlearn.results.console import (
     ConsoleReporter,
-    default_reporter,
     describe_row,
     print_results,
 )
@@ -107,8 +105,3 @@ def test_what_a_terminal_lacks_takes_as_much_room(monkeypatch):
     assert "caf? " in shown
     assert "58.1 ? 2.0" in shown
     assert shown.endswith("\n?\n")
-
-
-def test_progress_is_shown_unless_it_is_not_wanted():
-    assert isinstance(default_reporter(), ConsoleReporter)
-    assert type(default_reporter(verbose=False)) is Reporter

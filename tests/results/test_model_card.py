@@ -71,13 +71,6 @@ def test_names_of_users_are_no_markup():
     assert text.count("&lt;img src=x onerror=alert(1)&gt;") == 7
 
 
-def test_a_single_task_run_says_so_and_has_no_weights(card):
-    text = model_card(examples.results())
-    assert "auxiliary tasks: none" in text
-    assert "weights at the end" not in text
-    assert "weights at the end" in card.text
-
-
 def test_a_hub_encoder_is_the_base_model():
     assert "base_model" not in model_card(examples.results())
     card = ModelCard(model_card(examples.results(encoder="scibert")))

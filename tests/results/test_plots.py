@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from auxlearn.core.errors import UserError
 from auxlearn.results.figures import COLOURS, colour, marker, save_figure
 from auxlearn.results.plots import RunPlots, draw, draw_smoothed, plot_run
 from auxlearn.results.record import RunResults, factor_table
@@ -53,11 +51,6 @@ def test_a_run_with_auxiliary_tasks_has_every_plot(plots):
         assert height >= 400
 
 
-def test_a_run_without_auxiliary_task_has_no_weights(tmp_path):
-    written = plot_run(examples.entries(), examples.results(), tmp_path)
-    assert {path.name for path in written} == {"losses.png", "dev.png", "overview.png"}
-
-
 def test_factors_have_a_panel_for_each_axis_and_a_line_for_each_value(tmp_path):
     entries = examples.entries("space")
     for number, entry in enumerate(entries):
@@ -88,20 +81,6 @@ def test_an_objective_has_a_line_of_its_colour(plots, name):
     for shown in COLOURS[:3]:
         assert pixels_of(plots[name], shown) > 500
     assert pixels_of(plots[name], COLOURS[3]) == 0
-
-
-def rows_of(path: Path, colour: str) -> tuple[int, int]:
-    """The first and last row of pixels, from the top, with this colour left of the legend."""
-    image = imread(path)[:, :860, :3]
-    rows = np.argwhere(np.abs(image - np.array(to_rgb(colour))).max(-1) < 1 / 255)[:, 0]
-    return int(rows.min()), int(rows.max())
-
-
-def test_every_loss_has_a_panel_of_its_own(plots):
-    # Entries list the losses last objective first; the panels follow the objectives nevertheless.
-    places = [rows_of(plots["losses"], colour) for colour in COLOURS[:3]]
-    assert all(begin > end for (_, end), (begin, _) in pairwise(places))
-    assert all(end - begin > 50 for begin, end in places)  # no other loss flattens it
 
 
 def test_a_task_without_losses_has_no_panel(tmp_path):
@@ -142,12 +121,6 @@ def test_a_single_entry_is_drawn(tmp_path):
     given = examples.entries("l3mask")[:2], examples.results("l3mask")
     assert "gradients" not in names(*given)  # none were recorded
     assert pixels_of(plotted(*given, tmp_path / "losses.png"), COLOURS[0]) > 50
-
-
-def test_a_folder_that_cannot_be_written_is_named_in_the_error(tmp_path):
-    (tmp_path / "plots").write_text("a file where the folder should be")
-    with pytest.raises(UserError, match=r"cannot write .*plots"):
-        plot_run(examples.entries(), examples.results(), tmp_path / "plots")
 
 
 def test_colour_and_marker_together_tell_36_series_apart():
