@@ -73,9 +73,9 @@ MUTANTS = (
     Mutant("scoring/pseudo_likelihood.py", "(words == words.gather(1, latest.clamp(min=0)))", "targets", "scoring/test_pseudo_likelihood.py"),
     Mutant("scoring/pseudo_likelihood.py", "number % passes", "number // passes", "scoring/test_pseudo_likelihood.py"),
     # metrics and paired comparison
-    Mutant("kinds/base.py", "present.sum().clamp(min=1)", "len(present)", "training/test_validation.py"),
-    Mutant("evaluation/paired.py", "fit, use = half != part, half == part", "fit, use = half == part, half == part", "evaluation/test_paired.py"),
-    Mutant("evaluation/paired.py", "values.std(ddof=1)", "values.std()", "evaluation/test_paired.py"),
+    Mutant("kinds/metrics.py", "present.sum().clamp(min=1)", "len(present)", "training/test_validation.py"),
+    Mutant("training/whole_runs/paired.py", "fit, use = half != part, half == part", "fit, use = half == part, half == part", "evaluation/test_paired.py"),
+    Mutant("training/whole_runs/paired.py", "values.std(ddof=1)", "values.std()", "evaluation/test_paired.py"),
     Mutant("kinds/regression.py", "targets.var(correction=0)", "targets.var()", "kinds/test_kinds.py"),
     # statistics
     Mutant("comparison/statistics.py", "ddof=1)) / count", "ddof=0)) / count", "comparison/test_statistics.py"),
