@@ -30,6 +30,13 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import torch
+from docstrings import (
+    package_folder,
+    read_docstrings,
+    readable,
+    source_files,
+    without_near_copies,
+)
 from scipy.sparse.linalg import svds
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
@@ -40,14 +47,7 @@ from transformers import (
 )
 
 from auxlearn.core.rng import generator, seeded
-from auxlearn.data.pydocs.build import load_pydocs
-from auxlearn.data.pydocs.docstrings import (
-    package_folder,
-    read_docstrings,
-    readable,
-    source_files,
-    without_near_copies,
-)
+from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import normalise
 
 SEED = 0
@@ -398,7 +398,7 @@ def main() -> None:
 
     shipped = BertForMaskedLM.from_pretrained(options.output, dtype=torch.float32).eval()
     figures = {"held-out documents": evaluate(shipped, cut(tokenizer, held_out), unigram)}
-    unseen = load_pydocs(SEED)
+    unseen = load_dataset("pydocs")
     figures["`pydocs` test texts"] = evaluate(
         shipped, cut(tokenizer, list(unseen.split("test").texts)), unigram
     )

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import json
 import os
 import shutil
 import sys
@@ -45,7 +44,6 @@ LONGEST = (
     "accelerator/test_accelerator.py",
     "test_conformance.py",
     "benchmarks/test_experiments.py",
-    "data/test_pydocs.py",
     "sweeps/test_executors.py",
     "reports/test_page.py",
     "sweeps/test_branches.py",
@@ -83,27 +81,6 @@ def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers share; a lock beside a file lets one of them make it."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-
-
-@pytest.fixture(scope="session", autouse=True)
-def texts_of_libraries(of_all_workers: Path) -> None:
-    """Read the texts of the built-in data set once for all workers: it takes many seconds."""
-    from filelock import FileLock
-
-    from auxlearn.data.pydocs import build
-
-    place = of_all_workers / "pydocs.json"
-    real, all_of_them = build._read, build._SUBPACKAGES
-
-    def read() -> Any:
-        if build._SUBPACKAGES is not all_of_them or "no_such_library" in build.LABELS:
-            return real()
-        with FileLock(place.with_suffix(".lock")):
-            if not place.is_file():
-                place.write_text(json.dumps(real()))
-        return json.loads(place.read_text())
-
-    build._read = read
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -160,7 +160,7 @@ def _table(title: str, groups: list[Group], ends: int) -> DataFrame:
     heads = [title, "tokens", *(head for task in tasks for head in (task, f"random ({task})"))]
     lines = [
         [
-            f"{group.name} {group.description}".strip(),
+            group.name,
             f"{group.tokens:,}",
             *(f"{rates[task]:.4f}" for task in tasks for rates in (group.rates, group.random)),
         ]

@@ -61,6 +61,8 @@ def read_conll(path: Path, text: str) -> Table:
     others = [{cells[place] for cells in known} for place in range(first + 1, width - 1)]
     if any("O" in found and any(tag.startswith("B-") for tag in found) for found in others):
         notes.append(f"several columns hold tags of spans: the last one of {width} is read")
+    elif others and not any(tag.startswith("B-") for tag in tags):
+        notes.append(f"the last one of {width} columns is read as the tags")
     if len(sentences) == 1 and len(sentences[0]) > _LONG_SENTENCE:
         count = len(sentences[0])
         notes.append(f"one sentence of {count:,} words: are the blank lines between missing?")

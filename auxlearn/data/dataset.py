@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 CORE_SPLITS = ("train", "dev", "test")
 
 
+#: Columns by whose values predictions are joined to their examples, and the most characters there.
+ID_COLUMNS = ("id", "idx", "guid", "uid", "example_id")
+LONGEST_ID = 64
+
+
 def split_name(stem: str) -> str:
     """Return the split that a file or hub split of this name holds.
 
@@ -70,6 +75,12 @@ def find_split(name: str, splits: Collection[str]) -> str:
     return usual if usual in splits else _FURTHER_NAMES.get(name.lower(), usual)
 
 
+def in_reading_order(names: Iterable[str]) -> list[str]:
+    """Return train, dev and test, as far as they are there, then the others by name."""
+    known = set(names)
+    return [*(name for name in CORE_SPLITS if name in known), *sorted(known - {*CORE_SPLITS})]
+
+
 @dataclass(frozen=True, repr=False)
 class Split:
     """Examples of one split, column by column."""
@@ -108,6 +119,15 @@ class Split:
         """What the split holds, except its name, as JSON has it."""
         meta = sorted(self.meta.items())
         return [self.label_names, self.labels, self.texts, self.text_pairs, meta]
+
+    @property
+    def ids(self) -> list[dict[str, str]]:
+        """For each example, its short value in a column that tells all apart, if there is one."""
+        for name in ID_COLUMNS:
+            values = self.meta.get(name, ())
+            if len(set(values)) == len(self) and max(map(len, values)) <= LONGEST_ID:
+                return [{name: value} for value in values]
+        return [{} for _ in self.texts]
 
     def rows(
         self, text: str = "text", text_pair: str = "text_pair", label: str = "label"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from auxlearn.core.errors import (
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
-from auxlearn.data.dataset import CORE_SPLITS, Split
+from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, in_reading_order
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
@@ -32,6 +32,8 @@ from auxlearn.kinds.labels import check_renamed, sort_labels
 LACKED = "has labels that train lacks"
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
+
+_SENTENCE_NUMBER = re.compile(r"(?i)sent(ence)?[ _.:-]*(#|id|idx|index|no|nr|num|number)?\.?")
 
 _BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)  # as PAWS-QQP is, made with Python 3
 
@@ -79,6 +81,7 @@ def parse_examples(
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
     check_distinct(columns)
+    _check_rows_are_texts(table)
     kind = kind_of(with_kind_of(table, columns).kind)
     columns = _found_columns(table, columns, kind)
     if columns.renamed:
@@ -126,6 +129,20 @@ def parse_examples(
         notes=(*table.notes, *(() if found is None else found.notes)),
         class_names=tuple(dict.fromkeys(columns.renamed.get(one, one) for one in class_names)),
     )
+
+
+def _check_rows_are_texts(table: Table) -> None:
+    """Refuse a table with a word in each row, which a column gathers into sentences."""
+    number = next((name for name in table.columns if _SENTENCE_NUMBER.fullmatch(name)), None)
+    if number is None or len(set(map(str, table.columns[number]))) > len(table) / 2:
+        return
+    others = [values for name, values in table.columns.items() if name != number]
+    if all(len(str(value).split()) <= 1 for values in others for value in values):
+        raise DataError(
+            f"{table.where}: column '{shorten(number)}' numbers sentences of which each row is a "
+            "word: write a row for each sentence, with lists in the columns 'tokens' and 'tags', "
+            "or a .conll file, with a line for each word and its tag"
+        )
 
 
 def _found_columns(table: Table, columns: Columns, kind: Kind) -> Columns:
@@ -259,55 +276,107 @@ def _unknown(examples: RawExamples, label_names: tuple[str, ...]) -> dict[str, N
     return dict.fromkeys(name for name in names if name not in known)
 
 
-def assemble(
-    raw_splits: Mapping[str, RawExamples],
+class Tables(Mapping[str, Table]):
+    """The tables of the splits of a data set, each of which is read when it is asked for."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], Table]]) -> None:
+        self._readers = readers
+
+    def __getitem__(self, split: str) -> Table:
+        return self._readers[split]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+
+def read_dataset(
+    tables: Mapping[str, Table],
     columns: Columns,
+    name: str,
+    where: str,
     label_names: tuple[str, ...] | None = None,
-) -> tuple[dict[str, Split], list[str]]:
-    """Make the splits of a data set, and notes. Their classes are ``label_names``, or the labels of
-    train; a further split with other ones keeps its own.
+) -> TextDataset:
+    """Read the splits of a data set. Their classes are ``label_names``, those of the source, or the
+    labels of train; a further split with other ones keeps its own.
     """
+    if "train" not in tables:
+        raise DataError(f"{where} has no train split: its splits are {some_of(tables) or 'none'}")
+    raw_splits, notes = parse_splits(
+        ((split, tables[split]) for split in in_reading_order(tables)), columns
+    )
     train = raw_splits["train"]
     kind, present = train.kind, present_names(train)
-    label_names = label_names or train.class_names or None
+    label_names = label_names or train.class_names
+    foreign = sort_labels(set(present) - set(label_names or present))
+    if foreign and not columns.only_evaluated:
+        raise DataError(
+            f"{where} has the labels {some_of(map(repr, foreign))}, which are not among those "
+            f"expected: {some_of(map(repr, label_names))}"
+        )
     if not columns.only_evaluated:
         found = (
-            name
+            label_name
             for examples in raw_splits.values()
             for label in examples.found_labels
-            for name in kind.names(label)
+            for label_name in kind.names(label)
         )
         check_renamed(columns.renamed, found)
         kind.check_train(train.table.where, present, train.labels or [])
-    unknown = {name for examples in raw_splits.values() for name in _unknown(examples, present)}
-    implied = {name for name in unknown if kind.implies(present, name)}
+    unknown = {label for examples in raw_splits.values() for label in _unknown(examples, present)}
+    implied = {label for label in unknown if kind.implies(present, label)}
     names = label_names or (sort_labels((*present, *implied)) if implied else present)
-    advice = f" ({kind.advice(present)})"
-    splits, notes = {}, []
-    for name, examples in raw_splits.items():
+    splits = {}
+    for split, examples in raw_splits.items():
         if (examples.text_pairs is None) != (train.text_pairs is None):
             both = (examples, train) if examples.text_pairs is None else (train, examples)
             raise DataError(
                 f"{both[0].table.where} has no second texts but {both[1].table.where} has: "
                 "name the column with --text-pair-column or take it out of every split"
             )
-        own = own_names(examples)
-        lacked = sort_labels(_unknown(examples, names))
-        counts = columns.unknown_labels == "count" and lacked != present_names(examples)
-        if name != "train" and counts:
-            splits[name] = to_split(examples, name, (*names, *lacked))
-            if lacked:
-                count = sum(label in lacked for label in examples.labels or ())
-                notes.append(
-                    f"{name} {LACKED}: {some_of(lacked)}; their {count:,} of "
-                    f"{len(examples.texts):,} examples count as wrong"
-                )
-        elif not lacked or (name in CORE_SPLITS and not columns.only_evaluated):
-            splits[name] = to_split(examples, name, names, advice)
-        else:
-            splits[name] = to_split(examples, name)
-            notes.append(f"split '{name}' keeps its own labels: {some_of(own)}")
-    return splits, notes
+        splits[split], note = _by_names_of_train(examples, split, names, present, columns)
+        notes += [note] if note else []
+    return TextDataset(
+        name=name,
+        splits=splits,
+        notes=tuple(notes),
+        class_names=label_names,
+        found_labels={
+            split: examples.found_labels
+            for split, examples in raw_splits.items()
+            if columns.renamed
+        },
+    )
+
+
+def _by_names_of_train(
+    examples: RawExamples,
+    split: str,
+    names: tuple[str, ...],
+    present: tuple[str, ...],
+    columns: Columns,
+) -> tuple[Split, str]:
+    """Return a split with the classes ``names``, of which those ``present`` occur in train, and a
+    note on labels that are none of them.
+    """
+    lacked = sort_labels(_unknown(examples, names))
+    counts = columns.unknown_labels == "count" and lacked != present_names(examples)
+    if split != "train" and counts:
+        found = to_split(examples, split, (*names, *lacked))
+        if not lacked:
+            return found, ""
+        count = sum(label in lacked for label in examples.labels or ())
+        return found, (
+            f"{split} {LACKED}: {some_of(lacked)}; their {count:,} of "
+            f"{len(examples.texts):,} examples count as wrong"
+        )
+    if lacked and (split not in CORE_SPLITS or columns.only_evaluated):
+        own = some_of(own_names(examples))
+        return to_split(examples, split), f"split '{split}' keeps its own labels: {own}"
+    advice = f" ({examples.kind.advice(present)})"
+    return to_split(examples, split, names, advice), ""
 
 
 def text_values(table: Table, column: str) -> list[str]:

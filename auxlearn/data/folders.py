@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
+from auxlearn.core.errors import DataError, shorten, some_of
 from auxlearn.core.files import name_problem, read_file, read_json
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import LARGEST_FILE, Table
 from auxlearn.data.dataset import (
     CORE_SPLITS,
-    Split,
     TextDataset,
-    find_split,
+    in_reading_order,
     split_name,
     split_names,
 )
-from auxlearn.data.examples import RawExamples, assemble, parse_examples, parse_splits, to_split
+from auxlearn.data.examples import Tables, read_dataset
 from auxlearn.data.tables import READ_FORMATS, check_format, decoded, read_table, read_tables
 
 #: File of the names of the classes in order, where the copy of a data set in memory has any.
@@ -39,43 +39,20 @@ def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = Non
         from auxlearn.data.hub import load_repository
 
         return load_repository(folder, config, columns)
-    files = data_files(folder)
-    if "train" not in files:
+    tables, names = folder_tables(folder), None
+    if "train" not in tables:
         raise DataError(
             f"{folder} has no train file (train.jsonl, .csv, .tsv or .parquet): "
-            f"{_contents(folder, files)}"
+            f"{_contents(folder, tables)}"
         )
-    raw_splits, notes = parse_splits(
-        ((name, read_split(files[name])) for name in in_reading_order(files)), columns
-    )
-    for name, examples in raw_splits.items():
-        raw_splits[name] = _with_meta_file(examples, files[name])
-    names = None
     if (folder / LABEL_NAMES).is_file():
         names = tuple(map(str, read_json(folder / LABEL_NAMES)))
-    splits, more_notes = assemble(raw_splits, columns, names)
-    return TextDataset(name=folder.resolve().name, splits=splits, notes=(*notes, *more_notes))
+    return read_dataset(tables, columns, folder.resolve().name, str(folder), names)
 
 
-def read_evaluation_split(folder: Path, split: str = "test", columns: Columns = USUAL) -> Split:
-    """Read one labelled split of a folder; the folder need not have a train file."""
-    if is_repository(folder):
-        found = read_folder(folder, columns)
-        return found.split(find_split(split, found.everything))
-    files = data_files(folder)
-    name = find_split(split, files)
-    if name not in files:
-        hint = f"; {did_you_mean(name, files)}" if files else ""
-        raise DataError(
-            f"{folder} has no split '{shorten(split)}': {_contents(folder, files)}{hint}"
-        )
-    examples = parse_examples(read_split(files[name]), columns)
-    return to_split(_with_meta_file(examples, files[name]), name)
-
-
-def is_single_table(path: Path) -> bool:
-    """Return whether a data set is a single file, whose column ``split`` divides it."""
-    return path.suffix.lower() in READ_FORMATS and path.is_file()
+def folder_tables(folder: Path) -> Tables:
+    """Return the splits of a folder of tables, or of a folder for each class."""
+    return Tables({name: partial(read_split, paths) for name, paths in data_files(folder).items()})
 
 
 def is_repository(folder: Path) -> bool:
@@ -95,7 +72,7 @@ def is_repository(folder: Path) -> bool:
 def read_split(paths: Sequence[Path]) -> Table:
     """Read a split that :func:`data_files` has found."""
     if not paths[0].is_dir():
-        return read_tables(paths)
+        return _with_meta_file(read_tables(paths), paths[0])
     files = [
         path for path in sorted(paths[0].glob("*/*")) if path.is_file() and path.name[0] != "."
     ]
@@ -219,36 +196,31 @@ def _entries(folder: Path) -> list[Path]:
         raise DataError(f"{shorten(str(folder), 300)} cannot be read ({error.strerror})") from None
 
 
-def in_reading_order(names: Iterable[str]) -> list[str]:
-    known = set(names)
-    return [*(one for one in CORE_SPLITS if one in known), *sorted(known - {*CORE_SPLITS})]
-
-
-def _contents(folder: Path, files: dict[str, list[Path]]) -> str:
-    if files:
-        return f"its splits are {some_of(in_reading_order(files))}"
+def _contents(folder: Path, splits: Collection[str]) -> str:
+    if splits:
+        return f"its splits are {some_of(in_reading_order(splits))}"
     names = [path.name for path in _entries(folder)]
+    if sum(path.is_dir() for path in _entries(folder)) > 1:
+        return f"it holds {some_of(names)} (texts by class are read of train/CLASS/FILE.txt)"
     return f"it holds {some_of(names)}" if names else "it is empty"
 
 
-def _with_meta_file(examples: RawExamples, files: Sequence[Path]) -> RawExamples:
-    """Add the columns of ``NAME_meta.tsv``, if it exists, to the examples of ``NAME``."""
-    path = files[0]
+def _with_meta_file(table: Table, path: Path) -> Table:
+    """Add the columns of ``NAME_meta.tsv``, if it exists, to the table of ``NAME``."""
     meta_path = path.with_name(f"{path.stem}_meta.tsv")
     if not meta_path.exists():
-        return examples
-    table = read_table(meta_path)
-    if len(table) != len(examples.texts):
+        return table
+    meta = read_table(meta_path)
+    if len(meta) != len(table):
         raise DataError(
-            f"{meta_path} has {len(table)} rows but {path.name} has {len(examples.texts)}: "
-            "it needs one row per example"
+            f"{meta_path} has {len(meta)} rows but {path.name} has {len(table)}: it needs one row "
+            "per example"
         )
-    columns = dict(table.columns)
+    columns = dict(meta.columns)
     # A column "line" numbers the rows, which shows whether the two files belong together.
     numbers = columns.pop("line", None)
     if numbers is not None and numbers != [str(row + 1) for row in range(len(numbers))]:
         raise DataError(f"{meta_path}: its column 'line' does not count 1, 2, 3 ... in order")
-    taken = sorted(set(columns) & set(examples.meta))
-    if taken:
+    if taken := sorted(set(columns) & set(table.columns)):
         raise DataError(f"{meta_path} and {path.name} both have the column '{taken[0]}'")
-    return replace(examples, meta={**examples.meta, **columns})
+    return replace(table, columns=table.columns | columns)

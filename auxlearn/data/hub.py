@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from auxlearn.core.hub import repository_info
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table, joined
 from auxlearn.data.dataset import TextDataset, split_names
-from auxlearn.data.examples import assemble, parse_splits, present_names
+from auxlearn.data.examples import Tables, read_dataset
 from auxlearn.data.parquet import by_name, class_names_of
 from auxlearn.data.tables import READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS, all_kinds, kind_of
@@ -82,22 +83,15 @@ def _read(
 ) -> TextDataset:
     if split_map is None:
         split_map = {split: name for name, split in split_names(raw).items()}
-    tables = {
-        split: _table(raw, f"{shown}, split '{hub_split}'", hub_split, columns, label_names)
-        for split, hub_split in sorted(split_map.items(), key=lambda pair: pair[0] != "train")
-    }
-    if "train" not in tables:
-        raise DataError(f"{shown} has no usable train split: its splits are {some_of(raw)}")
-    raw_splits, more = parse_splits(tables.items(), columns)
-    train = raw_splits["train"]
-    foreign = sorted(set(present_names(train)) - set(train.class_names or present_names(train)))
-    if foreign:
-        raise DataError(
-            f"{shown} has the labels {some_of(list(map(repr, foreign)))}, which are not among "
-            f"those expected: {some_of(list(map(repr, train.class_names)))}"
-        )
-    splits, further = assemble(raw_splits, columns)
-    return TextDataset(name=name, splits=splits, notes=(*more, *further))
+    tables = Tables(
+        {
+            split: partial(
+                _table, raw, f"{shown}, split '{hub_split}'", hub_split, columns, label_names
+            )
+            for split, hub_split in split_map.items()
+        }
+    )
+    return read_dataset(tables, columns, name, shown)
 
 
 def _fetch(hub_id: str, config: str | None, revision: str | None) -> tuple[Source, list[str]]:

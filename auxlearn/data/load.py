@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, InstanceOf, model_validator
 
-from auxlearn.core.arguments import UserPath, checked
+from auxlearn.core.arguments import checked
 from auxlearn.core.errors import ConfigError, DataError, did_you_mean, shorten
 from auxlearn.core.files import name_problem, user_path
 from auxlearn.core.settings import USUAL, Columns, Fold
+from auxlearn.core.table import Table
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
-from auxlearn.data.dataset import Split, TextDataset, find_split
-from auxlearn.data.folders import (
-    data_files,
-    is_repository,
-    is_single_table,
-    read_evaluation_split,
-    read_folder,
-)
-from auxlearn.data.memory import in_memory, read_memory, read_memory_split
+from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, find_split, split_name
+from auxlearn.data.examples import Tables, parse_examples, read_dataset, to_split
+from auxlearn.data.folders import folder_tables, is_repository, read_folder
+from auxlearn.data.memory import WHERE, divided, in_memory, memory_tables, read_memory
 from auxlearn.data.splits import hold_out, take_fold
 from auxlearn.data.tables import READ_FORMATS, read_table
 
 DEV_SHARE = 0.1  # share held out as dev if a data set has no dev split
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
+
+PYDOCS_NOTES = (
+    "Documentation strings of numpy 2.4.6, pandas 3.1.1, scipy 1.17.1, scikit-learn 1.9.1, torch "
+    "2.13.0.",
+    "Names of libraries, module paths and class names are replaced by neutral words.",
+)
+
+CARD_SUFFIXES = (".yaml", ".yml")
 
 #: A data set of the hub, with a revision, and with its configuration where it has several.
 HUB_ID = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(:(?P<config>[\w.+-]+))?")
@@ -47,7 +52,6 @@ def load_dataset(
     *,
     columns: InstanceOf[Columns] = USUAL,
     seed: Annotated[int, Field(ge=0)] = 0,
-    cache_dir: UserPath | None = None,
     fold: Fold | None = None,
 ) -> TextDataset:
     """Load a data set by path, name or hub id, or from memory.
@@ -67,7 +71,6 @@ def load_dataset(
             of a card.
         seed: Seed of the held-out dev split. Published splits and built-in data sets do not depend
             on it.
-        cache_dir: Cache folder of built-in data sets. The hub's libraries have their own cache.
         fold: Fold of train to test on, such as "2/5"; see
             :func:`~auxlearn.data.splits.take_fold`.
 
@@ -80,30 +83,46 @@ def load_dataset(
     if in_memory(spec):
         return with_dev(read_memory(spec, columns), seed, fold=fold)
     spec = os.fspath(spec)
-    folder = user_path(spec, DataError)
-    if is_single_table(folder):
-        found = read_memory(read_table(folder), columns)
-        return with_dev(replace(found, name=folder.stem), seed, fold=fold)
-    if folder.suffix.lower() in READ_FORMATS and not folder.exists():
+    path = user_path(spec, DataError)
+    is_card = path.suffix.lower() in CARD_SUFFIXES
+    if is_card or (spec in card_names() and not path.exists()):
+        card = read_card(path) if is_card else find_card(spec)
+        # A test split must not depend on the seed of a run.
+        held_out_of = "train" if card.hub is None else card.hub.dev_from
+        seed = 0 if held_out_of == "test" else seed
+        return with_dev(_read_card(card, columns), seed, held_out_of, fold)
+    return with_dev(_read(spec, path, columns), seed, fold=fold)
+
+
+def find_tables(
+    dataset: Any, columns: Columns, split_column: str | None = None, only: str = "train"
+) -> Mapping[str, Table] | None:
+    """Return the splits of data in memory, of a table file or of a folder of tables; ``None`` for
+    any other data set. A table that is not divided is the split ``only``.
+    """
+    if in_memory(dataset):
+        return memory_tables(dataset, columns, split_column, only)
+    path = user_path(dataset, DataError)
+    if path.suffix.lower() in READ_FORMATS and path.is_file():
+        return divided(read_table(path), columns, split_column, only)
+    if path.is_dir() and not is_repository(path):
+        return folder_tables(path)
+    return None
+
+
+def _read(spec: str, path: Path, columns: Columns) -> TextDataset:
+    if path.is_file() and path.suffix.lower() in READ_FORMATS:
+        tables = divided(read_table(path), columns)
+        return read_dataset(tables, columns, path.stem, str(path))
+    if path.suffix.lower() in READ_FORMATS and not path.exists():
         raise DataError(f"there is no file '{shorten(spec, 200)}': check the path")
-    if spec and folder.exists() and folder.suffix.lower() not in (".yaml", ".yml"):
-        return with_dev(read_folder(folder, columns), seed, fold=fold)
+    if spec and path.exists():
+        return read_folder(path, columns)
     repository, _, config = spec.rpartition(":")
     if repository and is_repository(copy := user_path(repository, DataError)):
-        return with_dev(read_folder(copy, columns, config), seed, fold=fold)
+        return read_folder(copy, columns, config)
     if spec in BUILT_IN:
-        from auxlearn.data.pydocs.build import load_pydocs
-
-        found = load_pydocs(cache_dir=None if cache_dir is None else Path(cache_dir))
-        if columns.renamed:
-            splits = read_memory(found, columns, name=found.name).splits
-            found = replace(found, splits=splits)
-        return with_dev(found, seed, fold=fold)
-    if folder.suffix.lower() in (".yaml", ".yml"):
-        return _load_card(read_card(folder), columns, seed, fold)
-
-    if spec in card_names():
-        return _load_card(find_card(spec), columns, seed, fold)
+        return _built_in(spec, columns)
     hub = HUB_ID.fullmatch(spec)
     if hub and not spec.startswith(("./", "../")):
         from auxlearn.data.hub import load_hub
@@ -113,7 +132,7 @@ def load_dataset(
         except DataError as error:
             raise DataError(f"there is no folder '{shorten(spec)}', and {error}") from error
         name = f"{dataset.name}-{hub['config']}" if hub["config"] else dataset.name
-        return with_dev(replace(dataset, name=name), seed, fold=fold)
+        return replace(dataset, name=name)
     if "://" in spec:
         raise DataError(
             f"'{shorten(spec, 200)}' is an address: give the id of a data set of the hub, which is "
@@ -129,25 +148,48 @@ def load_dataset(
     )
 
 
+def _built_in(name: str, columns: Columns) -> TextDataset:
+    """Read a data set of the package, whose columns have the usual names."""
+    usual = {"text_column": None, "text_pair_column": None, "label_column": None}
+    columns = columns.model_copy(update=usual)
+    path = Path(__file__).parent / name / "texts.jsonl"
+    dataset = read_dataset(divided(read_table(path), columns), columns, name, name)
+    ood = {split: dataset.splits[split] for split in dataset.splits if split not in CORE_SPLITS}
+    splits = {split: dataset.splits[split] for split in CORE_SPLITS}
+    return replace(dataset, splits=splits, ood=ood, notes=(*dataset.notes, *PYDOCS_NOTES))
+
+
 def load_evaluated(
-    dataset: Any, split: str, columns: Columns = USUAL, *, split_column: str | None = None
+    dataset: Any,
+    split: str,
+    columns: Columns = USUAL,
+    *,
+    split_column: str | None = None,
+    alone: bool = False,
 ) -> tuple[Split, Split | None]:
-    """Load a labelled split to evaluate on, and the train split of its set if there is one."""
-    if in_memory(dataset):
-        return read_memory_split(dataset, split, columns, split_column)
-    folder = user_path(dataset, DataError)
-    if is_single_table(folder):
-        return read_memory_split(read_table(folder), split, columns, None)
-    if folder.is_dir() and not is_repository(folder) and "train" not in data_files(folder):
-        return read_evaluation_split(folder, split, columns), None
-    found = load_dataset(dataset, columns=columns)
-    chosen = found.split(find_split(split, found.everything))
-    if chosen.labels is None:
-        raise DataError(f"split '{shorten(split)}' of data set '{found.name}' has no labels")
-    return chosen, found.splits["train"]
+    """Load a labelled split to evaluate on, and the train split of its set if there is one. Of a
+    folder, what is not asked for need not be there; ``alone``, its train split is not read.
+    """
+    tables = find_tables(dataset, columns, split_column, split_name(split))
+    if tables is None or (isinstance(tables, Tables) and "train" in tables and not alone):
+        found = load_dataset(dataset, columns=columns)
+        chosen = found.split(find_split(split, found.everything))
+        if chosen.labels is None:
+            raise DataError(f"split '{shorten(split)}' of data set '{found.name}' has no labels")
+        return chosen, found.splits["train"]
+    wanted = find_split(split, tables)
+    if wanted not in tables:
+        where = WHERE if in_memory(dataset) else shorten(str(dataset), 300)
+        raise DataError(f"{where} has no split '{shorten(split)}': {did_you_mean(wanted, tables)}")
+    names = {wanted} if alone else {wanted, "train"} & set(tables)
+    made = {
+        name: to_split(parse_examples(tables[name], columns, labelled=name == wanted), name)
+        for name in names
+    }
+    return made[wanted], made.get("train")
 
 
-def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None) -> TextDataset:
+def _read_card(card: DatasetCard, columns: Columns) -> TextDataset:
     if card.hub is None:
         source = " ".join(card.get.source.split()) if card.get else ""
         raise DataError(
@@ -166,12 +208,8 @@ def _load_card(card: DatasetCard, columns: Columns, seed: int, fold: str | None)
         columns.model_copy(update=names) if usual else columns,
         card.label_names,
     )
-    dataset = replace(
-        dataset, name=card.name, metric=card.metric, notes=(*dataset.notes, *card.warnings)
-    )
-    source = card.hub.dev_from
-    # A test split must not depend on the seed of a run.
-    return with_dev(dataset, 0 if source == "test" else seed, source, fold)
+    notes = (*dataset.notes, *card.warnings)
+    return replace(dataset, name=card.name, metric=card.metric, notes=notes)
 
 
 def with_dev(

@@ -21,16 +21,9 @@ from auxlearn.core.errors import (
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table, check_columns
-from auxlearn.data.dataset import (
-    CORE_SPLITS,
-    Split,
-    TextDataset,
-    find_split,
-    split_name,
-    split_names,
-)
-from auxlearn.data.examples import assemble, parse_examples, parse_splits, to_split
-from auxlearn.data.folders import LABEL_NAMES, in_reading_order
+from auxlearn.data.dataset import CORE_SPLITS, TextDataset, split_names
+from auxlearn.data.examples import read_dataset
+from auxlearn.data.folders import LABEL_NAMES
 
 SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the table has it
 
@@ -47,25 +40,11 @@ def in_memory(data: Any) -> bool:
 def read_memory(
     data: Any, columns: Columns = USUAL, *, name: str | None = None, split_column: str | None = None
 ) -> TextDataset:
-    """Read a labelled data set; a table of a file is read as one in memory."""
+    """Read a labelled data set in memory."""
     if name is not None and (problem := name_problem(name)):
         raise DataError(f"the name of the data set: {problem}")
-    tables = _splits(data, columns, split_column)
-    if "train" not in tables:
-        raise DataError(f"{_place(data)}: there is no train split, only {some_of(tables)}")
-    raw, notes = parse_splits(
-        ((split, tables[split]) for split in in_reading_order(tables)), columns
-    )
-    splits, more = assemble(raw, columns)
-    dataset = TextDataset(
-        name=name or "",
-        splits=splits,
-        notes=(*notes, *more),
-        class_names=raw["train"].class_names,
-        found_labels={
-            split: examples.found_labels for split, examples in raw.items() if columns.renamed
-        },
-    )
+    tables = memory_tables(data, columns, split_column)
+    dataset = read_dataset(tables, columns, name or "", WHERE)
     return dataset if name else replace(dataset, name=f"data-{dataset.fingerprint[:8]}")
 
 
@@ -74,25 +53,6 @@ def refuse_for_files(name: str | None, split_column: str | None) -> None:
     for argument, value in (("dataset_name", name), ("split_column", split_column)):
         if value is not None:
             raise ConfigError(f"{argument} is for a data set in memory: leave it out")
-
-
-def read_memory_split(
-    data: Any, split: str, columns: Columns, split_column: str | None
-) -> tuple[Split, Split | None]:
-    """Read a labelled split to evaluate on; a table without splits is that split as a whole."""
-    tables = _splits(data, columns, split_column, only=split_name(split))
-    wanted = find_split(split, tables)
-    if wanted not in tables:
-        raise DataError(
-            f"{_place(data)}: there is no split '{shorten(split)}': {did_you_mean(wanted, tables)}"
-        )
-    found = {
-        name: parse_examples(tables[name], columns, labelled=name == wanted)
-        for name in dict.fromkeys((wanted, "train"))
-        if name in tables
-    }
-    made = {name: to_split(examples, name) for name, examples in found.items()}
-    return made[wanted], made.get("train")
 
 
 def read_memory_table(data: Any) -> Table:
@@ -117,11 +77,10 @@ def save_folder(dataset: TextDataset, folder: Path, columns: Columns = USUAL) ->
             write_json(temporary / LABEL_NAMES, dataset.class_names)
 
 
-def _splits(
-    data: Any, columns: Columns, split_column: str | None, only: str = "train"
+def memory_tables(
+    data: Any, columns: Columns, split_column: str | None = None, only: str = "train"
 ) -> dict[str, Table]:
-    if isinstance(data, Table):
-        return divided(data, columns, split_column, only)
+    """Return the splits of data in memory; a table that is not divided is the split ``only``."""
     class_names: tuple[str, ...] = ()
     if isinstance(data, TextDataset):
         names = (columns.text, columns.text_pair, columns.label)
@@ -149,10 +108,6 @@ def _splits(
             table = replace(table, class_names={columns.label: class_names})
         _add(tables, text_of(key), names_of_splits[text_of(key)], table)
     return tables
-
-
-def _place(data: Any) -> str:
-    return data.where if isinstance(data, Table) else WHERE
 
 
 def _add(tables: dict[str, Table], key: str, name: str, table: Table) -> None:

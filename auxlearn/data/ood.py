@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,15 +10,13 @@ from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split, TextDataset, find_split
-from auxlearn.data.folders import (
-    data_files,
-    is_repository,
-    is_single_table,
-    read_evaluation_split,
+from auxlearn.data.load import (
+    DatasetCard,
+    card_names,
+    find_card,
+    find_tables,
+    load_evaluated,
 )
-from auxlearn.data.load import DatasetCard, card_names, find_card, load_evaluated
-from auxlearn.data.memory import divided
-from auxlearn.data.tables import read_table
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.kinds.predictions import LabelMap
@@ -237,18 +235,9 @@ def _has(source: OODSource, split: str) -> bool:
     """Return whether a set has a split, as far as that is known before it is read; a table that is
     not divided is any split as a whole, and so no second one.
     """
-    path = user_path(source.dataset, DataError)
-    if is_single_table(path):
-        splits: Collection[str] = divided(read_table(path), source.columns, only="")
-    elif path.is_dir() and not is_repository(path):
-        splits = data_files(path)
-    else:
-        return True
-    return find_split(split, splits) in splits
+    tables = find_tables(source.dataset, source.columns, only="")
+    return tables is None or find_split(split, tables) in tables
 
 
 def _read(source: OODSource, split: str) -> Split:
-    folder = user_path(source.dataset, DataError)
-    if folder.is_dir():  # its train split, if it has one, plays no part
-        return read_evaluation_split(folder, split, source.columns)
-    return load_evaluated(source.dataset, split, source.columns)[0]
+    return load_evaluated(source.dataset, split, source.columns, alone=True)[0]

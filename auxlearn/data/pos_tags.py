@@ -26,58 +26,6 @@ ADVICE = "install one with `pip install textblob`, or spaCy with en_core_web_sm"
 #: A word with hyphens and apostrophes inside it, or a single mark.
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 
-#: What the tags stand for.
-DESCRIPTIONS = {
-    "CC": "coordinating conjunction",
-    "CD": "cardinal number",
-    "DT": "determiner",
-    "EX": "existential there",
-    "FW": "foreign word",
-    "IN": "preposition or subordinating conjunction",
-    "JJ": "adjective",
-    "JJR": "adjective, comparative",
-    "JJS": "adjective, superlative",
-    "LS": "list item marker",
-    "MD": "modal",
-    "NN": "noun, singular or mass",
-    "NNS": "noun, plural",
-    "NNP": "proper noun, singular",
-    "NNPS": "proper noun, plural",
-    "PDT": "predeterminer",
-    "POS": "possessive ending",
-    "PRP": "personal pronoun",
-    "PRP$": "possessive pronoun",
-    "RB": "adverb",
-    "RBR": "adverb, comparative",
-    "RBS": "adverb, superlative",
-    "RP": "particle",
-    "SYM": "symbol",
-    "TO": "to",
-    "UH": "interjection",
-    "VB": "verb, base form",
-    "VBD": "verb, past tense",
-    "VBG": "verb, gerund or present participle",
-    "VBN": "verb, past participle",
-    "VBP": "verb, present, other than third person singular",
-    "VBZ": "verb, present, third person singular",
-    "WDT": "wh-determiner",
-    "WP": "wh-pronoun",
-    "WP$": "possessive wh-pronoun",
-    "WRB": "wh-adverb",
-    "(": "opening parenthesis",
-    ")": "closing parenthesis",
-    "-LRB-": "opening parenthesis",
-    "-RRB-": "closing parenthesis",
-    ",": "comma",
-    ".": "end of a sentence",
-    ":": "colon, semicolon or dash",
-    "``": "opening quotation mark",
-    "''": "closing quotation mark",
-    '"': "quotation mark",
-    "$": "currency",
-    "#": "number sign",
-}
-
 
 def words_of(text: str) -> list[tuple[int, int]]:
     """Return where the words and marks of a text begin and end, in characters."""

@@ -10,14 +10,18 @@ from pathlib import Path
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.files import read_checked_json, user_path, write_checked_json
+from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.settings import Columns, ValidationSource
 from auxlearn.data.audit import audit
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import own_names, parse_examples, to_split, with_kind_of
-from auxlearn.data.folders import data_files, is_repository, is_single_table, read_split
-from auxlearn.data.load import dataset_names, load_dataset, with_dev
-from auxlearn.data.memory import divided
+from auxlearn.data.load import (
+    CARD_SUFFIXES,
+    dataset_names,
+    find_tables,
+    load_dataset,
+    with_dev,
+)
 from auxlearn.data.ood import OODSet, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
@@ -88,21 +92,19 @@ def with_found_kind(
 
 
 def _kind_of(dataset: str, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
-    folder = user_path(dataset, DataError)
     try:
-        if is_single_table(folder):
-            table = divided(read_table(folder), columns).get("train")
-        elif folder.is_dir() and not is_repository(folder):
-            train = data_files(folder).get("train")
-            table = None if train is None else read_split(train)
-        elif dataset in dataset_names() or folder.suffix in (".yaml", ".yml"):
-            return CLASSIFICATION, ()  # cards are of single classes
-        else:
+        tables = find_tables(dataset, columns)
+        if tables is None:
+            if dataset in dataset_names() or Path(dataset).suffix in CARD_SUFFIXES:
+                return CLASSIFICATION, ()  # cards are of single classes
             found = load_dataset(dataset, columns=columns)
             return found.kind, found.label_names
-        if table is None or with_kind_of(table, columns).kind == CLASSIFICATION.name:
+        if "train" not in tables:
             return CLASSIFICATION, ()
-        examples = parse_examples(table, columns)
+        train = tables["train"]
+        if with_kind_of(train, columns).kind == CLASSIFICATION.name:
+            return CLASSIFICATION, ()
+        examples = parse_examples(train, columns)
     except DataError:  # the run says so, unless it is finished and needs no data
         return CLASSIFICATION, ()
     return examples.kind, own_names(examples)
@@ -111,14 +113,11 @@ def _kind_of(dataset: str, columns: Columns) -> tuple[Kind, tuple[str, ...]]:
 def load_run_data(
     config: RunConfig,
     source: ValidationSource | None,
-    cache_dir: Path | None = None,
     dataset: TextDataset | None = None,
 ) -> RunData:
     """Read the data set and the out-of-distribution sets, and hold out validation examples."""
     if dataset is None:
-        dataset = load_dataset(
-            config.dataset, columns=config.columns, cache_dir=cache_dir, fold=config.fold
-        )
+        dataset = load_dataset(config.dataset, columns=config.columns, fold=config.fold)
     else:
         dataset = with_dev(dataset, seed=0, fold=config.fold)
     has_pairs = dataset.splits["train"].text_pairs is not None

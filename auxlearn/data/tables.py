@@ -35,9 +35,7 @@ def read_tables(paths: Sequence[Path]) -> Table:
     return tables[0] if len(tables) == 1 else joined(str(paths[0].parent), tables)
 
 
-def write_table(
-    path: Path, table: Table, source: Path | None = None, added: Sequence[str] = ()
-) -> None:
+def write_table(path: Path, table: Table) -> None:
     """Write a table in the format of the suffix, atomically. In CSV and TSV a missing value is an
     empty cell, and what is neither text nor a number is JSON; in Parquet, lists of several types.
     """
@@ -53,7 +51,7 @@ def write_table(
         )
         write_text(path, "".join(lines))
     elif suffix == ".parquet":
-        write_bytes(path, _as_parquet(path, table, source, added))
+        write_bytes(path, _as_parquet(path, table))
     else:
         file = io.StringIO(newline="")
         delimiter = "\t" if suffix == ".tsv" else ","
@@ -91,19 +89,12 @@ def as_json(value: Any, place: str) -> str:
     return text
 
 
-def _as_parquet(path: Path, table: Table, source: Path | None, added: Sequence[str]) -> bytes:
+def _as_parquet(path: Path, table: Table) -> bytes:
     import pyarrow
     from pyarrow import parquet
 
     try:
-        if source is not None and source.suffix.lower() == ".parquet":
-            with parquet.ParquetFile(source) as file:
-                made = file.read()
-            for name in added:
-                if name not in made.column_names:
-                    made = made.append_column(name, _arrow(table.columns[name]))
-        else:
-            made = pyarrow.table({name: _arrow(one) for name, one in table.columns.items()})
+        made = pyarrow.table({name: _arrow(values) for name, values in table.columns.items()})
         buffer = io.BytesIO()
         parquet.write_table(made, buffer)
     except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -101,7 +101,8 @@ class Evaluator:
                     for labels in (found.truth, found.predicted)
                 )
                 path = self.predictions / f"{name}.jsonl"
-                write_predictions(path, truth, said, found.lines())
+                numbered = zip(found.lines(), one.split.ids, strict=True)
+                write_predictions(path, truth, said, (line | ids for line, ids in numbered))
                 seen = seen_in_train(self.dataset.splits["train"], one.split)
                 evaluations[name] = evaluate(one, found, partner, seen, self._constant)
         self.entries = self.encoder.kind.exported(self._constant, thresholds)

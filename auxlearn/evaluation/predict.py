@@ -220,7 +220,7 @@ def classify(
         added = {name: [one.get(row) for row in range(len(table))] for name, one in by_row.items()}
     table = replace(table, columns=table.columns | added)
     if output is not None:
-        write_table(output, table, source.path, list(added))
+        write_table(output, table)
     return table, columns
 
 

@@ -17,7 +17,7 @@ from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.progress import Reporter
 from auxlearn.data.batches import collate, unpad_token_values
 from auxlearn.data.dataset import Split
-from auxlearn.data.pos_tags import ADVICE, DESCRIPTIONS, find_tagger, token_tags
+from auxlearn.data.pos_tags import ADVICE, find_tagger, token_tags
 from auxlearn.data.run_data import with_found_kind
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import usual_torch
@@ -85,7 +85,6 @@ class MaskReport:
             {
                 "grouped_by": kind,
                 "group": group.name,
-                "description": group.description,
                 "tokens": group.tokens,
                 "task": task,
                 "probability": rate,
@@ -167,7 +166,7 @@ def inspect_masks(
         tagger=tagger,
         parts_of_speech=[]
         if tags_of_table is None
-        else ranked(groups(table, names, tags_of_table, descriptions=DESCRIPTIONS), first),
+        else ranked(groups(table, names, tags_of_table), first),
         frequencies=by_frequency(table, names),
         token_groups=ranked(by_token, first),
         texts=_shown(tokens, together, tokenizer, rows, texts),

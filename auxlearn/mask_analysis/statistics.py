@@ -43,7 +43,6 @@ class Group:
     """Tokens that have something in common."""
 
     name: str  # part of speech, range of frequencies, or token
-    description: str  # what the name stands for; "" where it speaks for itself
     tokens: int  # number of maskable tokens in the group
     rates: dict[str, float]  # mean probability to be masked, by task
     random: dict[str, float]  # the same by random masking at the same mean in each text
@@ -58,7 +57,6 @@ def groups(
     tasks: Sequence[str],
     keys: Any,
     name: Callable[[Any], str] = str,
-    descriptions: Mapping[str, str] | None = None,
 ) -> list[Group]:
     """Return groups of tokens by their keys, ascending; tokens without a key are left out."""
     by_key = table.groupby(np.asarray(keys))

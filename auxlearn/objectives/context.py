@@ -263,7 +263,7 @@ class ObjectiveContext:
             ``further = context.load_dataset("nyu-mll/glue:qqp")``, then
             ``self.texts = context.tokenize_split(further.splits["train"])``
         """
-        dataset = load_dataset(source, columns=columns, cache_dir=self.cache.folder)
+        dataset = load_dataset(source, columns=columns)
         self.tracker.dataset(self.name, source, columns, dataset)
         return self.without_evaluated(dataset)
 

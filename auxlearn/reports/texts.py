@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from auxlearn.comparison.runs import NamedRun
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, first_fault
-from auxlearn.core.files import expand, read_json
+from auxlearn.core.files import read_json
 from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import Split
 from auxlearn.data.run_data import RunData, load_run_data, ood_content
@@ -108,9 +108,8 @@ class DataReader:
         fields = {"dataset", "ood", "fold", "text_window", *Columns.model_fields}
         key = config.model_dump_json(include=fields)
         if key not in self._read:
-            cache = expand(config.cache_dir) if config.cache_dir else None
             try:
-                self._read[key] = load_run_data(config, None, cache)
+                self._read[key] = load_run_data(config, None)
             except UserError as error:
                 self._read[key] = str(error)
         data = self._read[key]

@@ -31,7 +31,6 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, RunError, UserError
 from auxlearn.core.files import (
     content_digest,
-    expand,
     write_checked_json,
 )
 from auxlearn.core.registry import KINDS, LOSSES, TASKS, WEIGHTINGS, plugin_digest
@@ -186,12 +185,7 @@ class InputReader:
         key = _dataset_key(config)
 
         def read() -> Content:
-            dataset = load_dataset(
-                config.dataset,
-                columns=config.columns,
-                cache_dir=_cache_folder(config),
-                fold=config.fold,
-            )
+            dataset = load_dataset(config.dataset, columns=config.columns, fold=config.fold)
             has_pairs = dataset.splits["train"].text_pairs is not None
             self._datasets[key] = dataset.name, dataset.label_names, dataset.kind, has_pairs
             return dataset_content(dataset)
@@ -200,10 +194,10 @@ class InputReader:
 
     def _loaded(self, source: str, config: RunConfig) -> Content:
         spec, names = json.loads(source)
-        columns, cache = Columns.model_validate(names or {}), _cache_folder(config)
+        columns = Columns.model_validate(names or {})
         return self._once(
             f"data set of an objective {source}",
-            lambda: dataset_content(load_dataset(spec, columns=columns, cache_dir=cache)),
+            lambda: dataset_content(load_dataset(spec, columns=columns)),
         )
 
     def _ood(self, config: RunConfig, name: str) -> Content:
@@ -300,12 +294,6 @@ def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
             f"delete {folder} to train again"
         )
     return comparison.missing
-
-
-def _cache_folder(config: RunConfig) -> Path:
-    from auxlearn.core.cache import default_folder
-
-    return expand(config.cache_dir) if config.cache_dir else default_folder()
 
 
 def _dataset_key(config: RunConfig) -> str:

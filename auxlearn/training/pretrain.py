@@ -248,7 +248,7 @@ def pretrain(
     cache = TensorCache()
     texts = None
     if dataset is not None and in_memory(dataset):
-        texts = _read_texts(dataset, None, given, cache)
+        texts = _read_texts(dataset, None, given)
         dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
     elif corpus is not None and in_memory(corpus):
         texts = replace(texts_of(corpus, given.text_column), name="corpus")
@@ -262,7 +262,7 @@ def pretrain(
     seed, max_length, steps = given.seed, given.max_length, given.steps
     compute = choose_compute(given.device)
     if texts is None:
-        texts = _read_texts(dataset, corpus, given, cache)
+        texts = _read_texts(dataset, corpus, given)
     train, held_out = hold_out_texts(texts)
     inputs: RunInputs = {
         "auxlearn": {"version": __version__},
@@ -332,7 +332,7 @@ def hold_out_texts(split: Split) -> tuple[Split, Split]:
     return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
 
 
-def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: TensorCache) -> Split:
+def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings) -> Split:
     if corpus is not None:
         return read_corpus(user_path(corpus), given.text_column, exact=True)
     columns = Columns(
@@ -341,7 +341,7 @@ def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings, cache: Tenso
         label_column=given.label_column,
         keep_null_labels=True,  # the labels take no part: what they are is of no importance
     )
-    return load_dataset(dataset, columns=columns, cache_dir=cache.folder).splits["train"]
+    return load_dataset(dataset, columns=columns).splits["train"]
 
 
 @dataclass(eq=False, kw_only=True)

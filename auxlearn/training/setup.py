@@ -298,7 +298,7 @@ class Materials:
         """
         compute = choose_compute(config.device, config.precision)
         cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
-        data = load_run_data(config, validation, cache.folder, dataset)
+        data = load_run_data(config, validation, dataset)
         made = cls(
             config=config,
             compute=compute,

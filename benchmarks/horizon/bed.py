@@ -96,7 +96,7 @@ def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> 
     source = "pydocs" if setting.data is None else str((data or Path()) / setting.data)
     if setting.data is not None and not Path(source).is_dir():
         raise DataError(f"there is no folder {source}: name the folder of the data with --data")
-    dataset = load_dataset(source, cache_dir=folder.parent / "cache")
+    dataset = load_dataset(source)
     pool = join(dataset.split("train"), dataset.split("dev"))
     rest, dev = hold_out(pool, setting.dev / len(pool), seed=draw)
     rest, train = hold_out(rest, setting.train / len(rest), seed=draw)

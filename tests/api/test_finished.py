@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from datasets import Dataset
-from pyarrow import parquet
 from pydantic import TypeAdapter
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import logging
@@ -129,7 +127,7 @@ WRITE = {
 def test_a_table_comes_back_with_its_columns_and_predictions(run, expected, tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     kept = [row for row, text in enumerate(TEXTS) if suffix != ".tsv" or "\n" not in text]
-    rows = ROWS.iloc[kept].reset_index(drop=True).astype({"id": "int32"})
+    rows = ROWS.iloc[kept].reset_index(drop=True)
     WRITE[suffix](rows, source)
     before = READ[suffix](source)
     result = call("predict", run, "--file", source, "--output", output)
@@ -171,15 +169,6 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
     assert "before texts that begin with -, write --" in error("predict", run, "-1 star")
 
 
-def test_types_of_parquet_columns_are_kept(run, tmp_path):
-    schema = pa.schema([("text", pa.large_string()), ("n", pa.int16()), ("t", pa.timestamp("ms"))])
-    table = pa.table({"text": TEXTS[:2], "n": [1, 2], "t": [0, 1]}, schema=schema)
-    parquet.write_table(table, tmp_path / "in.parquet")
-    auxlearn.predict(run, tmp_path / "in.parquet", output=tmp_path / "out.parquet")
-    found = parquet.read_table(tmp_path / "out.parquet")
-    assert found.select(["text", "n", "t"]).equals(table)
-
-
 def test_other_columns_and_formats(run, expected, tmp_path):
     renamed = ROWS.rename(columns={"text": "body"})
     check(auxlearn.predict(run, renamed, text_column="body"), expected)
@@ -200,7 +189,7 @@ def test_other_columns_and_formats(run, expected, tmp_path):
         ({"texts": ["", " "]}, "row 1: empty text in column 'text' (and 1 more)"),
         ({"texts": ["a", 3]}, "must hold text, but this is 3 (int)"),
         ({"texts": []}, "contains no text"),
-        ({"texts": ROWS, "text_column": "txt"}, "no column 'txt'.*did you mean 'text'"),
+        ({"texts": ROWS, "text_column": "txt"}, "no text column 'txt'.*did you mean 'text'"),
         ({"texts": ROWS.assign(predicted_label="x")}, "has a column 'predicted_label' already"),
         ({"texts": ["a"], "text_pairs": ["b", "c"]}, "differ in length: text 1, text_pair 2"),
         ({"texts": ROWS, "text_pairs": ["b"]}, "leave text_pairs out"),
@@ -363,7 +352,7 @@ def test_several_labels_may_stand_for_one_class(run, tmp_path):
     ("given", "message"),
     [
         ({"dataset": ROWS, "split_column": "fold"}, "no column 'fold' that names splits"),
-        ({"dataset": {"train": ROWS}, "split": "test"}, "there is no split 'test'"),
+        ({"dataset": {"train": ROWS}, "split": "test"}, "has no split 'test'"),
         ({"dataset": ROWS.drop(columns="label")}, "has no label column 'label'"),
         ({"dataset": ROWS.assign(label=0.5)}, "has the labels 0.5, the model knows no, yes"),
         ({"dataset": []}, "has no rows"),

@@ -22,7 +22,7 @@ from tests import helpers
 from tests.cli.helpers import call
 
 ROWS = [
-    {"split": split, "text": f"{line} {extra}".strip(), "label": helpers.LABELS[n % 3], "n": n}
+    {"split": split, "text": f"{line} {extra}".strip(), "label": helpers.LABELS[n % 3], "id": n}
     for extra, split in (("", "train"), ("again", "dev"), ("indeed", "test"))
     for n, line in enumerate(helpers.LINES[:12])
 ]
@@ -65,6 +65,8 @@ def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, 
     given = {**settings, "dataset_name": "reviews", "output": tmp_path / "run", "verbose": False}
     results = auxlearn.train(FRAME, **given)
     assert results.evaluations == from_files.evaluations
+    predictions = helpers.read_lines(tmp_path / "run" / "predictions" / "test.jsonl")
+    assert [line["id"] for line in predictions] == [str(n) for n in range(12)]
     history = results.history()
     rows = helpers.read_lines(tmp_path / "run" / "metrics.jsonl")
     assert list(history.index) == [row["step"] for row in rows]
@@ -80,7 +82,7 @@ def test_an_error_names_what_the_caller_can_write(from_files):
 
 
 def test_python_shows_progress_and_warnings_unless_told_not_to(settings, tmp_path, capsys):
-    one_class = FRAME["split"].eq("train") & FRAME["n"].ge(3)
+    one_class = FRAME["split"].eq("train") & FRAME["id"].ge(3)
     skewed = FRAME.assign(label=FRAME["label"].mask(one_class, "background"))
     given = settings | {"aux": None, "weights": "equal", "learning_rate": 1e-2, "dataset": skewed}
     results = auxlearn.train(**given, output=tmp_path / "run")
@@ -104,7 +106,7 @@ def as_splits(make) -> dict:
 
 
 CLASS = ClassLabel(names=sorted(helpers.LABELS))
-FEATURES = Features({"text": Value("string"), "label": CLASS, "n": Value("int32")})
+FEATURES = Features({"text": Value("string"), "label": CLASS, "id": Value("int32")})
 
 FORMS = {
     "DataFrame": lambda: FRAME,
@@ -140,7 +142,7 @@ def test_further_columns_do_not_take_the_place_of_text_and_label():
     plain = auxlearn.load_dataset(body, columns=columns)
     named = body.assign(text="other", text_pair="third", label=["x", "y"] * 18)
     loaded = auxlearn.load_dataset(named, columns=columns)
-    assert loaded.splits["train"].meta.keys() == {"text", "text_pair", "label", "n"}
+    assert loaded.splits["train"].meta.keys() == {"text", "text_pair", "label", "id"}
     assert auxlearn.load_dataset(loaded).fingerprint == plain.fingerprint
     assert loaded.to_frame().equals(plain.to_frame())
     # With the names of the columns they keep their own.
@@ -252,11 +254,11 @@ NAN = changed(label=[*FRAME["label"][:-1], float("nan")])
 MISTAKES = {
     "no label column": (
         FRAME.rename(columns={"label": "lable"}),
-        "has no label column 'label': its columns are text, lable, n; did you mean 'lable'",
+        "has no label column 'label': its columns are text, lable, id; did you mean 'lable'",
     ),
     "no train": (
         FRAME.replace({"split": {"train": "trian"}}),
-        "there is no train split, only trian, dev, test",
+        "data in memory has no train split: its splits are trian, dev, test",
     ),
     "split of no name": (changed(split=[None, *FRAME["split"][1:]]), "index 0: column 'split'"),
     "label NaN": (NAN, "index 35: missing label in column 'label'"),

@@ -122,7 +122,7 @@ def test_cards_as_a_downloaded_folder(hub, name):
     columns = {f"{role}_column": column for role, column in card.hub.columns.items()}
     spec = f"{folder}:{card.hub.config}" if card.hub.config else folder
     if name == "anli":  # whose splits are train_r1 and so on, which only the card puts together
-        with one_line(DataError, "has no usable train split"):
+        with one_line(DataError, "has no train split"):
             load_dataset(spec, columns=Columns(**columns))
         return
     dataset = load_dataset(spec, columns=Columns(**columns))

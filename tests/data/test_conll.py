@@ -60,6 +60,8 @@ def test_number_signs_and_digits_that_are_words(tmp_path):
     assert not found.notes
     path.write_text("10\u00a0000 O\n\u3000x B-X\n")  # spaces of Unicode divide nothing
     assert read_table(path).columns["tokens"] == [["10\u00a0000", "\u3000x"]]
+    path.write_text("EU NNP eu\nrejects VBZ reject\n")
+    assert read_table(path).notes == ("the last one of 3 columns is read as the tags",)
     path.write_text("New York\tB-X\nis\tO\n")
     assert read_table(path).columns["tokens"] == [["New York", "is"]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from pathlib import Path
 
 import pyarrow
@@ -16,7 +15,8 @@ from auxlearn.core.settings import Columns
 from auxlearn.core.table import Table
 from auxlearn.data import tables
 from auxlearn.data.dataset import Split
-from auxlearn.data.folders import read_evaluation_split, read_folder
+from auxlearn.data.folders import read_folder
+from auxlearn.data.load import load_evaluated
 from auxlearn.kinds.labels import label_name, sort_labels
 from tests.helpers import one_line, write_splits
 
@@ -175,21 +175,28 @@ def test_what_is_damaged_or_missing_is_one_line(tmp_path):
     assert message(tmp_path / "nothing").startswith("there is no folder")
 
 
+def test_texts_by_class_that_no_split_holds_name_the_layout(tmp_path):
+    for name in ("pos", "neg"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("a text")
+    assert "it holds neg, pos (texts by class are read of train/CLASS/FILE.txt)" in message(
+        tmp_path
+    )
+
+
 def test_evaluation_split_needs_no_train_and_may_be_missing(tmp_path):
     write_splits(tmp_path / "one", test=ROWS)
-    split = read_evaluation_split(tmp_path / "one")
+    split, _ = load_evaluated(tmp_path / "one", "test")
     assert (split.label_names, split.labels) == (("bad", "good"), (1, 0, 1))
     write_splits(tmp_path, validation=ROWS)
-    assert len(read_evaluation_split(tmp_path, "dev")) == 3
-    with pytest.raises(DataError, match=re.escape("has no split 'test': its splits are dev")):
-        read_evaluation_split(tmp_path, "test")
+    assert len(load_evaluated(tmp_path, "dev")[0]) == 3
+    with one_line(DataError, "has no split 'test'", "dev"):
+        load_evaluated(tmp_path, "test")
 
 
 def test_trees_are_written_to_parquet_as_json(tmp_path):
     trees = [[[2, "nsubj"], [0, "root"]], None, [[0, "root"]]]
-    for source in (None, tmp_path / "source.parquet"):
-        table = Table("a run", {"text": ["a b", "c", "d"], "predicted_label": trees})
-        tables.write_table(tmp_path / "out.parquet", table, source, ("predicted_label",))
-        found = parquet.read_table(tmp_path / "out.parquet").to_pydict()["predicted_label"]
-        assert [one and json.loads(one) for one in found] == trees
-        parquet.write_table(pyarrow.table({"text": ["a b", "c", "d"]}), tmp_path / "source.parquet")
+    table = Table("a run", {"text": ["a b", "c", "d"], "predicted_label": trees})
+    tables.write_table(tmp_path / "out.parquet", table)
+    found = parquet.read_table(tmp_path / "out.parquet").to_pydict()["predicted_label"]
+    assert [tree and json.loads(tree) for tree in found] == trees

@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 
 from auxlearn.core.errors import DataError
-from auxlearn.data.folders import read_evaluation_split
 from auxlearn.data.get import make_folder
-from auxlearn.data.load import card_names, find_card, load_dataset
+from auxlearn.data.load import card_names, find_card, load_dataset, load_evaluated
 from tests.cli.helpers import call
 from tests.data import replicas
 from tests.data.test_as_shipped import assert_same, rows_of
@@ -140,7 +139,7 @@ def test_the_folder_is_what_the_owner_ships(tmp_path, write):
     sizes = find_card(name).sizes
     assert all(("are published" in line) == (line.split(":")[0] in sizes) for line in lines)
     for split, rows in expected.items():
-        found = read_evaluation_split(tmp_path / name, split)
+        found, _ = load_evaluated(tmp_path / name, split, alone=True)
         assert_same(rows_of(found), rows)
         assert set(found.meta) >= set(find_card(name).get.meta)
         assert "sentence1_parse" not in found.meta
@@ -153,7 +152,7 @@ def test_a_single_file_is_given_itself_and_the_command_says_what_it_made(tmp_pat
     source = tmp_path / "heuristics_evaluation_set.txt"
     out = call("data", "get", "hans", "--from", source, "--output", tmp_path / "made").stdout
     assert out == "test: 12 examples; 30,000 are published\n"
-    assert len(read_evaluation_split(tmp_path / "made").texts) == 12
+    assert len(load_evaluated(tmp_path / "made", "test")[0]) == 12
 
 
 def spoil(path: Path, old: str, new: str) -> None:

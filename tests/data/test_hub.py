@@ -182,7 +182,7 @@ def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
         (None, {"text_pair_column": "x"}, "has no text pair column 'x': its columns are premise, "),
         (None, {"label_column": "gold"}, "has no label column 'gold': its columns"),
         ({"train": "trian"}, {}, "there is no split 'trian', did you mean 'train'?"),
-        ({"test": "train"}, {}, "has no usable train split: its splits are train"),
+        ({"test": "train"}, {}, "has no train split: its splits are test"),
     ],
 )
 def test_missing_parts(serve, split_map, columns, expected):

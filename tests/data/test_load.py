@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import ModuleType
 from unittest.mock import Mock
 
 import pandas as pd
@@ -75,8 +73,11 @@ def test_a_single_table_with_other_splits_is_refused_by_its_name(tmp_path):
     path = tmp_path / "films.csv"
     path.write_text("text,label,split\na,no,trian\nb,yes,dev\n")
     for load, said in (
-        (lambda: load_dataset(path), r"films\.csv: there is no train split, only trian, dev"),
-        (lambda: load_evaluated(path, "test"), r"films\.csv: there is no split 'test'"),
+        (
+            lambda: load_dataset(path),
+            r"films\.csv has no train split: its splits are trian, dev",
+        ),
+        (lambda: load_evaluated(path, "test"), r"films\.csv has no split 'test'"),
         (lambda: load_dataset("data/film.csv"), r"there is no file 'data/film\.csv'"),
     ):
         with pytest.raises(DataError, match=said):
@@ -113,17 +114,6 @@ def test_folder_with_other_columns_and_with_the_name_of_a_card(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     write(Path("imdb"), "train", [f"text {i}" for i in range(20)])
     assert len(load_dataset("imdb").splits["train"]) == 18
-
-
-def test_built_in_set(monkeypatch, tmp_path):
-    built = TextDataset("pydocs", {name: made(name, 4) for name in ("train", "dev", "test")})
-    module = ModuleType("auxlearn.data.pydocs.build")
-    module.load_pydocs = lambda seed=0, cache_dir=None: (
-        built if (seed, cache_dir) == (0, tmp_path) else None
-    )
-    monkeypatch.setitem(sys.modules, "auxlearn.data.pydocs.build", module)
-    # The set is the same for every seed of a run.
-    assert load_dataset("pydocs", seed=3, cache_dir=tmp_path) == built
 
 
 def test_card_of_a_set_on_the_hub(asked):

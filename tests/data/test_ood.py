@@ -132,7 +132,7 @@ def test_a_table_is_paired_by_its_splits_alone(tmp_path):
     assert load("part").partner is None
     with pytest.raises(DataError, match="no column 'split', so that its examples would be paired"):
         load("part", pairs="test_original")
-    with pytest.raises(DataError, match="there is no split 'dev'"):
+    with pytest.raises(DataError, match="has no split 'dev'"):
         load("split", pairs="dev")
 
 

@@ -3,7 +3,7 @@
 import sys
 from types import SimpleNamespace
 
-from auxlearn.data.pos_tags import DESCRIPTIONS, TAGGERS, find_tagger, words_of
+from auxlearn.data.pos_tags import TAGGERS, find_tagger, words_of
 
 
 def test_without_a_tagger_installed_there_is_none_and_nltk_is_used_where_it_is(monkeypatch):
@@ -25,7 +25,6 @@ def test_the_pattern_tagger_needs_no_download(monkeypatch):
     words = ["The", "quick", "dogs", "were", "barking", "loudly", "."]
     assert name == "TextBlob's pattern tagger"
     assert tagger(words) == ["DT", "JJ", "NNS", "VBD", "VBG", "RB", "."]
-    assert set(tagger(words)) <= set(DESCRIPTIONS)
 
 
 def test_words_keep_hyphens_and_apostrophes():

@@ -1,43 +1,50 @@
-"""The built-in data set: balanced, without leaks, reproducible."""
+"""The built-in data set: balanced, without leaks, and made by the script that says so."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-import scipy
 
-from auxlearn.core.errors import DataError, UserError
 from auxlearn.data.dataset import TextDataset
-from auxlearn.data.pydocs import build as pydocs, docstrings
-from auxlearn.data.pydocs.build import LABELS, load_pydocs, neutral
-from tests.helpers import one_line
+from auxlearn.data.load import load_dataset
+from tests.test_docs import ROOT
+
+sys.path.append(str(ROOT / "scripts"))
+import build_pydocs
+import docstrings
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def dataset(cache: Path) -> TextDataset:
-    return load_pydocs(0, cache)
+def dataset() -> TextDataset:
+    return load_dataset("pydocs", seed=5)
 
 
 def everything(dataset: TextDataset) -> dict[str, tuple[str, ...]]:
-    return {name: split.texts for name, split in {**dataset.splits, **dataset.ood}.items()}
+    return {name: split.texts for name, split in dataset.everything.items()}
+
+
+def test_the_texts_are_those_of_all_published_results(dataset: TextDataset) -> None:
+    assert dataset.fingerprint == "fdb7bef970ebd726"
+    assert list(dataset.ood) == ["pydocs_notes"]
+    assert any("scikit-learn 1.9.1" in note for note in dataset.notes)
+
+
+@pytest.mark.slow
+def test_the_script_makes_the_shipped_texts() -> None:
+    shipped = ROOT / "auxlearn" / "data" / "pydocs" / "texts.jsonl"
+    rows = list(build_pydocs.examples(build_pydocs.read_libraries()))
+    assert [json.loads(line) for line in shipped.read_text("utf-8").splitlines()] == rows
 
 
 def test_sizes_balance_and_length_of_texts(dataset: TextDataset) -> None:
     sizes = {"train": 200, "dev": 60, "test": 120, "pydocs_notes": 120}
-    assert dataset.label_names == LABELS
+    assert dataset.label_names == build_pydocs.LABELS
     assert set(everything(dataset)) == set(sizes)
     for name, size in sizes.items():
         split = dataset.split(name)
@@ -99,111 +106,23 @@ def test_no_single_word_gives_a_label_away(dataset: TextDataset) -> None:
     assert telling == []
 
 
-def test_the_data_depend_on_the_seed_only(dataset: TextDataset, cache: Path) -> None:
-    assert load_pydocs(0, cache).fingerprint == dataset.fingerprint
-    other = load_pydocs(1, cache)
-    assert other.fingerprint != dataset.fingerprint
-    assert len(set(other.split("train").texts) & set(dataset.split("train").texts)) < 500
-
-
-SMALL_SUBPACKAGES = {
-    "numpy": ("linalg", "polynomial"),
-    "pandas": ("core/arrays",),
-    "scipy": ("cluster", "fft"),
-    "sklearn": ("cluster",),
-    "torch": ("linalg", "optim"),
-}
-
-
-def test_reading_depends_on_no_process_and_imports_none_of_the_libraries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(pydocs, "_SUBPACKAGES", SMALL_SUBPACKAGES)
-    here = pydocs._read()
-    program = (
-        "import json, sys\nfrom auxlearn.data.pydocs import build as pydocs\n"
-        f"pydocs._SUBPACKAGES = {SMALL_SUBPACKAGES!r}\nread = pydocs._read()\n"
-        "print(json.dumps([read, [name for name in pydocs.LABELS if name in sys.modules]]))"
-    )
-    there = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONHASHSEED": "7"},
-        capture_output=True,
-        check=True,
-    )
-    assert json.loads(there.stdout) == [here, []]
-    assert all(here["summary"][label] for label in LABELS)
-
-
-def test_damaged_cache_is_rebuilt(
-    dataset: TextDataset, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (kept,) = cache.iterdir()
-    pool = json.loads(kept.read_text(encoding="utf-8"))["texts"]
-    readings = []
-
-    def read() -> pydocs.Pool:
-        readings.append(1)
-        return pool
-
-    monkeypatch.setattr(pydocs, "_read", read)
-    damaged = tmp_path / kept.name
-    whole = kept.read_text(encoding="utf-8")
-    changed = whole.replace("array", "arrow", 1)
-    for content in ["", "[]", whole[: len(whole) // 2], changed]:
-        damaged.write_text(content, encoding="utf-8")
-        assert load_pydocs(0, tmp_path).fingerprint == dataset.fingerprint
-        assert damaged.read_text(encoding="utf-8") == whole
-    assert len(readings) == 4
-    load_pydocs(0, tmp_path)
-    assert len(readings) == 4
-    assert list(tmp_path.iterdir()) == [damaged]
-
-
-def test_cache_folder_that_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = {kind: {label: [] for label in LABELS} for kind in ("summary", "notes")}
-    monkeypatch.setattr(pydocs, "_read", lambda: pool)
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UserError, match=r"cannot write .*pydocs-"):
-        load_pydocs(0, tmp_path / "file")
-
-
-def test_too_few_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = {kind: {label: ["one text"] for label in LABELS} for kind in ("summary", "notes")}
-    monkeypatch.setattr(pydocs, "_read", lambda: pool)
-    with pytest.raises(DataError, match=r"needs 380 summary texts of numpy, but version .* has 1"):
-        load_pydocs(0)
-
-
-def test_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pydocs, "LABELS", (*LABELS, "no_such_library"))
-    with one_line(DataError, "pip install no_such_library"):
-        load_pydocs(0)
-    with pytest.raises(DataError, match="'no_such_package' is not installed"):
-        docstrings.package_folder("no_such_package")
-
-
-def test_notes_name_the_versions(dataset: TextDataset) -> None:
-    assert f"scipy {scipy.__version__}" in dataset.notes[0]
-    assert "scikit-learn" in dataset.notes[0]
-
-
 def test_neutral_by_hand() -> None:
-    assert neutral("Convert a numpy.ndarray to a torch.Tensor with np.asarray.") == (
+    assert build_pydocs.neutral("Convert a numpy.ndarray to a torch.Tensor with np.asarray.") == (
         "Convert an object to an object with asarray."
     )
-    assert neutral("Build a DataFrame from a list of Series; raises ValueError.") == (
+    assert build_pydocs.neutral("Build a DataFrame from a list of Series; raises ValueError.") == (
         "Build an object from a list of object; raises ValueError."
     )
-    assert neutral(
+    assert build_pydocs.neutral(
         "This PyTorch API mirrors NumPy, e.g. the axis. Read more in the User Guide."
     ) == ("This library API mirrors library, e.g. the axis.")
-    assert neutral("A power series in x, and the index of an array_like.") == (
+    assert build_pydocs.neutral("A power series in x, and the index of an array_like.") == (
         "A power series in x, and the index of an array."
     )
-    assert neutral("Fit the model. See RandomForest for more details.") == "Fit the model."
+    assert (
+        build_pydocs.neutral("Fit the model. See RandomForest for more details.")
+        == "Fit the model."
+    )
 
 
 NUMPYDOC = '''

@@ -321,6 +321,18 @@ def test_examples_of_one_word_are_said(mark):
         load({"train": rows, "dev": rows}, "token_classification")
 
 
+@pytest.mark.parametrize("number", ["Sentence #", "sentence_id", "sent_no"])
+@pytest.mark.parametrize("kind", [None, "token_classification"])
+def test_a_word_in_each_row_is_refused(number, kind):
+    words = {number: ["Sentence: 1", *[None] * 9] * 2, "Word": list("abcdefghij" * 2)}
+    rows = {**words, "Tag": ["O", "B-X"] * 10}
+    for named in ({}, {"text_column": "Word", "label_column": "Tag"}):
+        with one_line(DataError, f"'{number}' numbers sentences", "'tokens'", "a .conll file"):
+            load_dataset(rows, columns=Columns(kind=kind, **named))
+    rows["Word"][0] = "a phrase"  # of which a sentence has several
+    assert len(load_dataset(rows | {"text": rows["Word"], "label": rows["Tag"]}).splits) == 2
+
+
 #: Tags of other schemes, and the same spans in BIO.
 SCHEMES = {
     "IOB1": (["I-X", "I-X", "B-X", "O", "I-Y", "I-X"], "B-X I-X B-X O B-Y B-X"),

@@ -110,8 +110,8 @@ def test_groups_are_ranked_and_tokens_without_a_key_are_left_out(table):
     counts = table.groupby("id")["id"].transform("size")
     tags = np.where(counts == 1, "NN", None)
     tags[0] = "DT"
-    found = groups(table, TASKS, tags, descriptions={"NN": "noun"})
+    found = groups(table, TASKS, tags)
     nouns, article = ranked(found, "one")
-    assert (nouns.name, nouns.description, nouns.tokens) == ("NN", "noun", 2)
-    assert (article.name, article.description, article.tokens) == ("DT", "", 1)
+    assert (nouns.name, nouns.tokens) == ("NN", 2)
+    assert (article.name, article.tokens) == ("DT", 1)
     assert nouns.rates["one"] == pytest.approx(0.6)

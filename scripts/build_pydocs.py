@@ -1,4 +1,8 @@
-"""Build the data set ``pydocs``: which library does a documentation text come from?
+"""Build the shipped data set ``pydocs``: which library does a documentation text come from?
+
+One command builds it, the same texts for the same versions of the libraries::
+
+    python scripts/build_pydocs.py --output auxlearn/data/pydocs/texts.jsonl
 
 The texts are the docstrings of five libraries that this package depends on. The out-of-distribution
 set ``pydocs_notes`` has parameter descriptions and notes instead of opening summaries.
@@ -6,8 +10,8 @@ set ``pydocs_notes`` has parameter descriptions and notes instead of opening sum
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-import importlib.metadata
 import itertools
 import json
 import re
@@ -15,11 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from auxlearn.core.errors import DataError
-from auxlearn.core.files import read_checked_json, write_checked_json
-from auxlearn.core.rng import derive_seed
-from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.pydocs.docstrings import (
+from docstrings import (
     NOTES,
     PARAMETERS,
     Docstring,
@@ -31,9 +31,10 @@ from auxlearn.data.pydocs.docstrings import (
     source_files,
     without_near_copies,
 )
+
+from auxlearn.core.rng import derive_seed
 from auxlearn.data.splits import normalise
 
-EXTRACTION = 1  # part of the cache key; raise it when a change of the code changes the texts
 LABELS = ("numpy", "pandas", "scipy", "sklearn", "torch")
 ROWS_PER_LABEL = {"train": 200, "dev": 60, "test": 120}
 OOD_NAME, OOD_ROWS_PER_LABEL = "pydocs_notes", 120
@@ -41,8 +42,6 @@ SHORTEST, LONGEST = 8, 60  # words of a text
 NEAR_COPY = 0.7  # overlap of word sets above which two texts count as near copies
 NOTES_PER_DOCSTRING = 3  # else functions with many parameters would dominate
 Pool = dict[str, dict[str, list[str]]]  # texts by kind ("summary" or "notes"), then by label
-
-_DISTRIBUTIONS = {"sklearn": "scikit-learn"}
 
 # Subpackages with public reference documentation on the library's own subject. Reading everything
 # would take three times as long and add build systems, compilers and vendored code.
@@ -108,63 +107,24 @@ def neutral(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
-def load_pydocs(seed: int = 0, cache_dir: Path | None = None) -> TextDataset:
-    """Return 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts, balanced over the
-    five labels, without near copies in two splits; they depend on the versions of the libraries
-    only.
+def examples(pool: Pool, seed: int = 0) -> Iterator[dict[str, str]]:
+    """Yield 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts, balanced over the
+    labels, with split and label.
     """
-    versions = {label: _version(label) for label in LABELS}
-    pool = _read_cached(cache_dir, versions) if cache_dir is not None else _read()
-    examples: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for number, label in enumerate(LABELS):
+    splits: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for label in LABELS:
         wanted = {"summary": ROWS_PER_LABEL, "notes": {OOD_NAME: OOD_ROWS_PER_LABEL}}
         for kind, sizes in wanted.items():
             texts = sorted(pool[kind][label], key=lambda text: derive_seed(seed, "pydocs", text))
-            if len(texts) < sum(sizes.values()):
-                raise DataError(
-                    f"data set 'pydocs' needs {sum(sizes.values())} {kind} texts of {label}, but "
-                    f"version {versions[label]} has {len(texts)}: install the pinned version"
-                )
             drawn = iter(texts)
             for name, size in sizes.items():
-                examples[name].extend((next(drawn), number) for _ in range(size))
-    splits = {name: _split(name, pairs, seed) for name, pairs in examples.items()}
-    ood = {OOD_NAME: splits.pop(OOD_NAME)}
-    installed = ", ".join(f"{_distribution(label)} {versions[label]}" for label in LABELS)
-    return TextDataset(
-        name="pydocs",
-        splits=splits,
-        ood=ood,
-        metric="accuracy",
-        notes=(
-            f"Documentation strings of {installed}; other versions give other texts.",
-            "Names of libraries, module paths and class names are replaced by neutral words.",
-        ),
-    )
+                splits[name].extend((next(drawn), label) for _ in range(size))
+    for name, pairs in splits.items():
+        pairs.sort(key=lambda pair: derive_seed(seed, "pydocs", "order", pair[0]))
+        yield from ({"split": name, "text": text, "label": label} for text, label in pairs)
 
 
-def _split(name: str, pairs: list[tuple[str, int]], seed: int) -> Split:
-    pairs = sorted(pairs, key=lambda pair: derive_seed(seed, "pydocs", "order", pair[0]))
-    texts, labels = zip(*pairs, strict=True)
-    return Split(name=name, texts=texts, labels=labels, label_names=LABELS)
-
-
-def _distribution(label: str) -> str:
-    return _DISTRIBUTIONS.get(label, label)
-
-
-def _version(label: str) -> str:
-    try:
-        package_folder(label)
-        return importlib.metadata.version(_distribution(label))
-    except (DataError, importlib.metadata.PackageNotFoundError):
-        raise DataError(
-            f"data set 'pydocs' is read from installed libraries and '{_distribution(label)}' is "
-            f"not installed here: pip install {_distribution(label)}"
-        ) from None
-
-
-def _read() -> Pool:
+def read_libraries() -> Pool:
     """Return all texts of the libraries, without copies and near copies."""
     labels_of: dict[str, set[str]] = defaultdict(set)
     found: dict[str, tuple[str, str, str]] = {}
@@ -220,13 +180,13 @@ def _summary(opening: str) -> str:
     return summary
 
 
-def _read_cached(cache_dir: Path, versions: dict[str, str]) -> Pool:
-    """Return the texts from the cache; extract and store them if it has none or is damaged."""
-    key = hashlib.sha256(json.dumps([EXTRACTION, versions]).encode()).hexdigest()[:16]
-    path = cache_dir / f"pydocs-{key}.json"
-    try:
-        found: Pool = read_checked_json(path, required=True)["texts"]
-    except (OSError, ValueError, KeyError):
-        found = _read()
-        write_checked_json(path, {"texts": found})
-    return found
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    lines = [json.dumps(row, ensure_ascii=False) for row in examples(read_libraries())]
+    arguments.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
