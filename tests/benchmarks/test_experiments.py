@@ -66,7 +66,7 @@ def draws(tmp_path_factory):
 def test_a_draw_divides_the_union_of_train_and_dev(draws):
     for draw in (0, 1):
         bed.write_draw(SMALL, draw, None, draws / str(draw))
-    whole = load_dataset("pydocs", cache_dir=draws / "cache")
+    whole = load_dataset("pydocs")
     pool = {*whole.split("train").texts, *whole.split("dev").texts}
     drawn = []
     for draw in ("0", "1"):
@@ -88,7 +88,7 @@ def small_draws(monkeypatch, draws):
 
     def write_draw(setting, draw, data, folder):
         for name, count in (("train", 24), ("dev", 12), ("test", 12)):
-            split = load_dataset("pydocs", cache_dir=draws / "cache").split(name)
+            split = load_dataset("pydocs").split(name)
             bed.write_split(folder / f"{name}.jsonl", split.select([*range(count)]))
         (folder / "unlabelled").mkdir(parents=True, exist_ok=True)
         shutil.copy(folder / "train.jsonl", folder / "unlabelled" / "corpus.jsonl")
@@ -135,7 +135,7 @@ def test_space_trains_what_is_missing(tmp_path, monkeypatch, capsys):
 
 def test_a_record_is_that_of_the_best_checkpoint(draws, tmp_path):
     for name, count in (("train", 24), ("dev", 12), ("test", 12)):
-        split = load_dataset("pydocs", cache_dir=draws / "cache").split(name)
+        split = load_dataset("pydocs").split(name)
         bed.write_split(tmp_path / f"{name}.jsonl", split.select([*range(count)]))
     base = {"encoder": "tiny", "epochs": 2, "batch_size": 6, "max_length": 16, "device": "cpu"}
     for variant in (SINGLE[0], Variant(0.3)):
