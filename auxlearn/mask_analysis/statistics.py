@@ -65,7 +65,6 @@ def groups(
     return [
         Group(
             name(key),
-            (descriptions or {}).get(str(key), ""),
             sizes[key],
             {task: mean[f"rate {task}"] for task in tasks},
             {task: mean[f"random {task}"] for task in tasks},
