@@ -79,7 +79,7 @@ def evaluate(
     model_of(folder)
     sets = name_sets(dataset, split)
     if output is not None:
-        read_sets = [one for one in sets.values() if not in_memory(one)]
+        read_sets = [dataset for dataset in sets.values() if not in_memory(dataset)]
         check_output_file(expand(output), JSON, read_sets)
     given: dict[str, Any] = {
         "text_column": text_column,
@@ -144,13 +144,13 @@ def name_sets(dataset: Any, split: str) -> dict[str, Any]:
         )
     elif isinstance(dataset, list | tuple) and not all(isinstance(d, Mapping) for d in dataset):
         sets = {}
-        for one in dataset:
-            if in_memory(one):
+        for source in dataset:
+            if in_memory(source):
                 raise DataError(
-                    f"a {type(one).__name__} in a list of data sets is not a path: name sets in "
+                    f"a {type(source).__name__} in a list of data sets is not a path: name sets in "
                     "memory, as in {'name': data}"
                 )
-            sets[_free_name(one, sets)] = one
+            sets[_free_name(source, sets)] = source
     else:
         sets = {_free_name(dataset, {}): dataset}
     if not sets:

@@ -97,10 +97,10 @@ def read_predictions(
 def read_stored(run: Path, name: str, kind: Kind, label_names: Sequence[str]) -> Stored:
     """Return what a run has stored of an evaluation set, of any kind of labels."""
     found = Stored([], [], [])
-    for one in read_predictions(run, name, kind, label_names):
-        found.truth.append(one.truth)
-        found.predicted.append(one.predicted)
-        found.values.append(kind.stored(one.content, label_names))
+    for prediction in read_predictions(run, name, kind, label_names):
+        found.truth.append(prediction.truth)
+        found.predicted.append(prediction.predicted)
+        found.values.append(kind.stored(prediction.content, label_names))
     return found
 
 

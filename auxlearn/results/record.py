@@ -434,11 +434,11 @@ class RunResults:
             *([] if self.degenerate else [self.config["metric"]]),
         }
         lines = [
-            f"{metric_title(one)} on dev, {found[one]:,.3f}, is no better than "
-            f"{constant[one]:,.3f}, that of always predicting {self.kind.constant_title}; "
+            f"{metric_title(metric)} on dev, {found[metric]:,.3f}, is no better than "
+            f"{constant[metric]:,.3f}, that of always predicting {self.kind.constant_title}; "
             f"try {self._untried()}"
-            for one in sorted(judged)
-            if sign(one) * (found[one] - constant[one]) <= 0
+            for metric in sorted(judged)
+            if sign(metric) * (found[metric] - constant[metric]) <= 0
         ]
         if self.degenerate is not None:
             said = f"on dev the best checkpoint {self.degenerate}; try {self._untried()}"

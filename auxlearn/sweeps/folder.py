@@ -189,8 +189,8 @@ class SweepFolder:
     def save_plan(self, trials: Sequence[Trial]) -> None:
         """Write ``plan.json``: the trials, whether or not they have finished."""
         content = [
-            {"digest": one.digest, "cell": dict(one.cell), "seed": one.seed, **one.setting}
-            for one in trials
+            {"digest": trial.digest, "cell": dict(trial.cell), "seed": trial.seed, **trial.setting}
+            for trial in trials
         ]
         with self._writing():
             write_checked_json(self.path / PLAN, {"trials": content})
@@ -203,9 +203,12 @@ class SweepFolder:
         axes = SETTING_AXES
         return [
             TrialRecord(
-                one.digest, one.cell, one.seed, setting={axis: getattr(one, axis) for axis in axes}
+                trial.digest,
+                trial.cell,
+                trial.seed,
+                setting={axis: getattr(trial, axis) for axis in axes},
             )
-            for one in plan.trials
+            for trial in plan.trials
         ]
 
 

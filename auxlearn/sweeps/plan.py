@@ -184,7 +184,7 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
         return plain
     chosen = validate(RunConfig, {k: plain[k] for k in ("aux", "weights") if k in plain}, where)
     names = chosen.objective_names()[1:]
-    aux = {name: dict(one.options) for name, one in zip(names, chosen.aux, strict=True)}
+    aux = {name: dict(choice.options) for name, choice in zip(names, chosen.aux, strict=True)}
     weights = {chosen.weights.name: dict(chosen.weights.options)}
     for key, value in dotted.items():
         match = PLUGIN_OPTION.fullmatch(key)
@@ -197,16 +197,16 @@ def join_settings(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
                 "set it beside the choice, or exclude this combination"
             )
         owners[name][option] = value
-    tasks = [{one.written: aux[name]} for name, one in zip(names, chosen.aux, strict=True)]
+    tasks = [{choice.written: aux[name]} for name, choice in zip(names, chosen.aux, strict=True)]
     return {**plain, "aux": tasks, "weights": weights}
 
 
 def _fill_in_labels(value: Any, labels: Mapping[str, str]) -> Any:
     """Replace the name of an axis in braces by its label, in every text of a value."""
     if isinstance(value, dict):
-        return {key: _fill_in_labels(one, labels) for key, one in value.items()}
+        return {key: _fill_in_labels(inner, labels) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_fill_in_labels(one, labels) for one in value]
+        return [_fill_in_labels(inner, labels) for inner in value]
     if isinstance(value, str):
         return LABEL.sub(lambda found: labels.get(found[1], found[0]), value)
     return value

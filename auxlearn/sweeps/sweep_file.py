@@ -115,7 +115,7 @@ class SweepFile(Settings):
     def _values_or_groups(cls, value: Any) -> Any:
         for axis, values in value.items() if isinstance(value, dict) else ():
             groups = values.values() if isinstance(values, dict) else [{}]
-            if isinstance(values, list | dict) and all(isinstance(one, dict) for one in groups):
+            if isinstance(values, list | dict) and all(isinstance(group, dict) for group in groups):
                 continue
             raise ValueError(
                 f"{shorten(str(axis))}: expected a list of values, or groups of settings by name"
@@ -202,12 +202,16 @@ class SweepFile(Settings):
         for rule in self.exclude:
             for axis, value in rule.items():
                 values = self.grid.get(axis, [])
-                known = [label(one) for one in values] if isinstance(values, list) else list(values)
-                for one in map(label, value if isinstance(value, list) else [value]):
-                    if known and one not in known:
+                known = (
+                    [label(choice) for choice in values]
+                    if isinstance(values, list)
+                    else list(values)
+                )
+                for wanted in map(label, value if isinstance(value, list) else [value]):
+                    if known and wanted not in known:
                         yield (
-                            f"exclude: {axis} has no value '{shorten(one)}': "
-                            f"{did_you_mean(shorten(one), map(shorten, known))}"
+                            f"exclude: {axis} has no value '{shorten(wanted)}': "
+                            f"{did_you_mean(shorten(wanted), map(shorten, known))}"
                         )
 
     @property
@@ -274,8 +278,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator[str]:

@@ -96,7 +96,7 @@ def changes_in(
                 missing.append(f"the {name} is not there to compare: {reason}")
         else:
             both = {*before, *present}
-            if differing := sorted(one for one in both if before.get(one) != present.get(one)):
+            if differing := sorted(part for part in both if before.get(part) != present.get(part)):
                 shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
                 changed.append(f"the {name} ({shown})")
     return InputChanges(tuple(changed), tuple(missing))

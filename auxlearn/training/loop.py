@@ -236,19 +236,23 @@ class TrainingLoop(Loop):
     def _stateful(self) -> dict[str, Any]:
         """Return objectives by group of a checkpoint; tasks are evaluated in the last phase too."""
         found: dict[str, Any] = {"loss": self.training_step.primary_loss}
-        return found | {f"task-{one.name}": one.task for one in self._auxiliaries}
+        return found | {f"task-{auxiliary.name}": auxiliary.task for auxiliary in self._auxiliaries}
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of tasks on dev examples of their own; processes divide the tasks."""
         encoder = self.encoder
         with encoder.evaluating(), self.training_step.autocast(), torch.no_grad():
             own = {
-                one.name: numbers_of(one.task, "evaluate", encoder, name=one.name)
-                for number, one in enumerate(self._auxiliaries)
+                auxiliary.name: numbers_of(auxiliary.task, "evaluate", encoder, name=auxiliary.name)
+                for number, auxiliary in enumerate(self._auxiliaries)
                 if self.processes.owns(number)
             }
         metrics = {name: one for part in self.processes.gather(own) for name, one in part.items()}
-        return {one.name: metrics[one.name] for one in self._auxiliaries if metrics[one.name]}
+        return {
+            auxiliary.name: metrics[auxiliary.name]
+            for auxiliary in self._auxiliaries
+            if metrics[auxiliary.name]
+        }
 
     def _load_best(self) -> None:
         best = None

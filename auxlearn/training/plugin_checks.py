@@ -65,9 +65,11 @@ def calling(
 
 def versions_of(given: Batch | TokenizedTexts | None) -> dict[str, int]:
     """Return how often each tensor was changed in place, as torch counts it."""
-    values = {} if given is None else {one.name: getattr(given, one.name) for one in fields(given)}
-    tensors = {key: one for key, one in values.items() if isinstance(one, Tensor)}
-    return {key: one._version for key, one in tensors.items() if not one.is_inference()}
+    values = (
+        {} if given is None else {field.name: getattr(given, field.name) for field in fields(given)}
+    )
+    tensors = {key: tensor for key, tensor in values.items() if isinstance(tensor, Tensor)}
+    return {key: tensor._version for key, tensor in tensors.items() if not tensor.is_inference()}
 
 
 def check_loss(plugin: object, name: str, loss: object) -> None:

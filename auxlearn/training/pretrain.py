@@ -121,9 +121,9 @@ class PretrainFolder:
         if record := self._read():
             saved, given = record.settings, self._settings
             differing = [
-                one
+                difference
                 for name in sorted({*saved, *given})
-                for one in differences(name, saved.get(name), given.get(name))
+                for difference in differences(name, saved.get(name), given.get(name))
             ]
             if differing:
                 raise RunError(

@@ -256,7 +256,7 @@ class _Run(Materials):
         every = sum(parameter.numel() for parameter in parameters)
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         self.reporter.message(f"{trained:,} of {every:,} parameters are trained")
-        check_dropout([primary_loss, *(one.task for one in auxiliaries)], self.encoder)
+        check_dropout([primary_loss, *(auxiliary.task for auxiliary in auxiliaries)], self.encoder)
         if config.compile:
             self.reporter.message("compiling the encoder")
             compile_body(self.encoder, self.compute.autocast)
@@ -420,7 +420,9 @@ class _Run(Materials):
         splits = dataset.splits | dataset.ood | {ood.source.name: ood.split for ood in ood_sets}
         folds = ""
         if self.config.fold:
-            keys = [example_keys(one) for one in dataset.splits.values() if one.labels is not None]
+            keys = [
+                example_keys(split) for split in dataset.splits.values() if split.labels is not None
+            ]
             folds = content_key(np.sort(np.concatenate(keys)[:, 1]).tolist())[:16]
         return DatasetRecord(
             name=dataset.name,

@@ -164,7 +164,9 @@ def prepare_task(choice: PluginChoice, context: ObjectiveContext) -> AuxiliaryTa
     cls = TASKS.get(choice.name)
     with calling(cls, "prepare", context.name, context.texts):
         task: AuxiliaryTask = cls(cls.Options.model_validate(choice.options))
-        trained = [one for one in context.encoder.parameters() if one.requires_grad]
+        trained = [
+            parameter for parameter in context.encoder.parameters() if parameter.requires_grad
+        ]
         task.prepare(context)
     check_prepared(task, context.name)
     check_frozen(task, context.name, trained, "prepare")
@@ -329,7 +331,7 @@ class Materials:
         """Return the examples of all evaluated splits but some."""
         splits = [one for name, one in data.dataset.everything.items() if name not in but]
         for ood in data.ood_sets:
-            splits += [one for one in (ood.split, ood.partner) if one is not None]
+            splits += [split for split in (ood.split, ood.partner) if split is not None]
         return Evaluated(splits, data.dataset.splits["train"], self.note)
 
     def check_trained_on(self) -> None:

@@ -95,7 +95,11 @@ class RunStep:
         self.placements = placements_of(encoder, self.parameters)
         self.losses: dict[str, Tensor] = {}
         self.isolated: frozenset[str] = frozenset()
-        members = {one.name: one.task.members for one in self.auxiliaries if one.task.members}
+        members = {
+            auxiliary.name: auxiliary.task.members
+            for auxiliary in self.auxiliaries
+            if auxiliary.task.members
+        }
         self.members = Members(members)
         self.number = 0
         self.total_steps = self.schedule.total
@@ -118,10 +122,10 @@ class RunStep:
         self.losses = {}
         self.gradient_metrics = {}
         sampled = {}
-        for one in self.auxiliaries:
-            if one.task.members:
-                with calling(one.task, "sampled", one.name):
-                    sampled[one.name] = tuple(one.task.sampled(step))
+        for auxiliary in self.auxiliaries:
+            if auxiliary.task.members:
+                with calling(auxiliary.task, "sampled", auxiliary.name):
+                    sampled[auxiliary.name] = tuple(auxiliary.task.sampled(step))
         self.members.begin(sampled)
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:
@@ -173,7 +177,7 @@ class RunStep:
             if number % self.processes.count == 0:
                 found = next(own, none)  # each computes one of its own before any is sent
             given = found if self.processes.owns(number) else none
-            yield [sum_gradient(self.processes, one, self.parameters) for one in given]
+            yield [sum_gradient(self.processes, gradient, self.parameters) for gradient in given]
 
     def _micro_gradients(self, terms: Sequence[Term], apart: bool) -> Iterator[list[Gradient]]:
         """Yield the gradients of this process's own micro-batches."""
@@ -230,9 +234,9 @@ class RunStep:
             self.losses |= dict(zip(names, totals, strict=True))
         if self._watching and torch.is_grad_enabled():
             for ids, gradients in self._observed.of_whole_batches(self.processes):
-                for one in self._watching:
-                    with calling(one.task, "observe_primary", one.name):
-                        one.task.observe_primary(ids, gradients)
+                for auxiliary in self._watching:
+                    with calling(auxiliary.task, "observe_primary", auxiliary.name):
+                        auxiliary.task.observe_primary(ids, gradients)
 
     @property
     def _measures(self) -> bool:
@@ -260,7 +264,7 @@ class RunStep:
     def _measure_apart(self) -> None:
         """Compute the gradients for the measurement alone, if that is due and was asked for."""
         if self._measures and self.gradient_log is not None and self.gradient_log.validation:
-            objectives = [self.primary_loss, *(one.task for one in self.auxiliaries)]
+            objectives = [self.primary_loss, *(auxiliary.task for auxiliary in self.auxiliaries)]
             with self._unrecorded(), keeping_state(objectives):
                 self._measure(self._summed_gradients())
 
@@ -487,7 +491,7 @@ class RunStep:
     @property
     def _watching(self) -> list[Auxiliary]:
         """Tasks that ask for the gradient of the primary loss at each token."""
-        return [one for one in self.auxiliaries if one.task.watches_primary]
+        return [auxiliary for auxiliary in self.auxiliaries if auxiliary.task.watches_primary]
 
     def _generator(self, name: str, step: int, micro_batch: int) -> torch.Generator:
         """Return the generator of an objective, in the same state at every call."""

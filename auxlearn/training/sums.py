@@ -62,7 +62,7 @@ class GradientSum:
             while len(self._sent) < len(self._buckets):
                 if not missing.isdisjoint(self._buckets[len(self._sent)]):
                     break
-                self._send_next([one.grad for one in parameters])
+                self._send_next([parameter.grad for parameter in parameters])
 
         hooks = [
             parameters[number].register_post_accumulate_grad_hook(arrived) for number in missing
@@ -243,7 +243,7 @@ def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tens
     """
     if processes.count == 1:
         return gradient
-    places = [place for place, one in enumerate(like) if one.requires_grad]
+    places = [place for place, tensor in enumerate(like) if tensor.requires_grad]
     shapes = [like[place].detach() for place in places]
     total: Gradient = [None] * len(gradient)
     found = _Sum.apply(processes, shapes, *(gradient[place] for place in places))

@@ -183,7 +183,7 @@ def train_resolved(
 
 
 def _config(settings: Mapping[str, Any]) -> RunConfig:
-    if any(in_memory(one) for one in _sets(settings.get("ood"))):
+    if any(in_memory(source) for source in _sets(settings.get("ood"))):
         raise DataError(
             "ood: a data set in memory cannot be named there (evaluate it after training, with "
             "auxlearn.evaluate(results, data)): give a path, or {'name': ..., 'dataset': PATH}"
@@ -197,7 +197,8 @@ def _sets(value: Any) -> Sequence[Any]:
     """Return the out-of-distribution sets of a setting that are not in its written form."""
     sets = value if isinstance(value, list | tuple) else () if value is None else (value,)
     return [
-        one
-        for one in sets
-        if not isinstance(one, OODSource) and not (isinstance(one, Mapping) and "dataset" in one)
+        source
+        for source in sets
+        if not isinstance(source, OODSource)
+        and not (isinstance(source, Mapping) and "dataset" in source)
     ]

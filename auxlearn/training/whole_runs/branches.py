@@ -73,7 +73,10 @@ def alone(task: int, share: float, tasks: int) -> Weights:
 
 def together(branches: Sequence[Weights]) -> Weights:
     """Return weights in which each task keeps its ratio to the primary task."""
-    ratios = [sum(one[place] / one[0] for one in branches) for place in range(1, len(branches[0]))]
+    ratios = [
+        sum(weights[place] / weights[0] for weights in branches)
+        for place in range(1, len(branches[0]))
+    ]
     total = 1 + sum(ratios)
     return (1 / total, *(ratio / total for ratio in ratios))
 
@@ -94,7 +97,8 @@ def search(tasks: int, rule: Branches, gains: Gains) -> Iterator[list[Weights]]:
     better = [
         best
         for pair in zip(begun, further, strict=True)
-        if (best := best_of({one: gains[one] for one in pair}, rule.evidence)) is not None
+        if (best := best_of({weights: gains[weights] for weights in pair}, rule.evidence))
+        is not None
     ]
     if len(better) > 1:
         yield [together(better)]

@@ -105,7 +105,7 @@ class ExampleLosses:
             wrong = (truth != predicted).astype(float)
             return cls(truth, wrong, wrong)
         stored = read_stored(path, "dev", kind, names)
-        outputs = [kind.output(one) for one in stored.values]
+        outputs = [kind.output(value) for value in stored.values]
         if kind.offers("unknown_labels count"):
             labels = np.array(stored.truth)
             known = labels < classes
