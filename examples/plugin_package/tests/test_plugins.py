@@ -26,11 +26,11 @@ def test_the_loss_is_near_cross_entropy_for_a_small_exponent():
             return torch.tensor([[0.3, -1.0, 0.5], [2.0, 0.1, -0.4]])
 
     class Batch:
-        labels = torch.tensor([2, 0])
+        targets = torch.tensor([2, 0])
 
     options = GeneralizedCrossEntropy.Options(q=1e-3)
     loss = GeneralizedCrossEntropy(options).loss(Encoder(), Batch(), torch.Generator())
-    expected = torch.nn.functional.cross_entropy(Encoder().classify(None), Batch.labels)
+    expected = torch.nn.functional.cross_entropy(Encoder().classify(None), Batch.targets)
     assert loss.item() == pytest.approx(expected.item(), rel=2e-3)
 
 
