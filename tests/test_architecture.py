@@ -143,7 +143,7 @@ BUDGETS = {
     "objectives": 1034,
     "tasks": 2192,
     "losses": 1341,
-    "weighting": 2890,
+    "weighting": 2886,
     "results": 2781,
     "executors": 695,
     "evaluation": 1295,

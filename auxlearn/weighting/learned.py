@@ -128,8 +128,8 @@ class LogitOptions(LearnedOptions):
     learning_rate: float | None = Field(0.02, gt=0)
     """Learning rate of the logits."""
 
-    optimizer: Literal["adam", "momentum", "sgd"] = "adam"
-    """Optimizer of the logits; momentum is SGD with momentum 0.9."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """Optimizer of the logits."""
 
 
 class LogitWeighting(LearnedWeighting):
@@ -150,12 +150,8 @@ class LogitWeighting(LearnedWeighting):
         start = self.initial_weights().log()
         self.logits = nn.Parameter(start - start.mean())
         rate = options.learning_rate or 0.0  # a rule with a schedule sets the rate of each step
-        kinds = {
-            "adam": lambda: torch.optim.Adam([self.logits], lr=rate),
-            "momentum": lambda: torch.optim.SGD([self.logits], lr=rate, momentum=0.9),
-            "sgd": lambda: torch.optim.SGD([self.logits], lr=rate),
-        }
-        self.optimizer = kinds[options.optimizer]()
+        cls = torch.optim.Adam if options.optimizer == "adam" else torch.optim.SGD
+        self.optimizer: torch.optim.Optimizer = cls([self.logits], lr=rate)
         self.moments = OptimizerState(self.optimizer)
 
     @property

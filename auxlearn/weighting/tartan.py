@@ -59,8 +59,8 @@ class TartanOptions(LogitOptions, ValidationOptions):
     learning_rate: float = Field(0.01, gt=0)
     """Learning rate of the logits."""
 
-    optimizer: Literal["adam", "momentum", "sgd"] = "sgd"
-    """Optimizer of the logits; momentum is SGD with momentum 0.9."""
+    optimizer: Literal["adam", "sgd"] = "sgd"
+    """Optimizer of the logits."""
 
 
 @register_weighting("tartan")
