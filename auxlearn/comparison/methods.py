@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -120,28 +120,27 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
     return next(iter(found.values()), [])
 
 
-def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods:
+def renamed(found: Methods, names: Mapping[str, str] | Sequence[str]) -> Methods:
+    """Give methods, data sets and encoders new names, by their old ones or as ``OLD=NEW``."""
+    pairs = (
+        list(names.items()) if isinstance(names, Mapping) else [_divided(text) for text in names]
+    )
+    new_names = dict(pairs)
+    if twice := next((old for old, new in pairs if new_names[old] != new), None):
+        raise ConfigError(f"'{twice}' is given two new names by --name: give it one")
     used = {method.name for methods in found.values() for method in methods}
     used |= {label for setting in found for axis, label in setting if axis not in _FIXED}
-    pairs = list(
-        given.items() if isinstance(given, Mapping) else (_divided(o, used) for o in given)
-    )
-    names = dict(pairs)
-    if twice := next((old for old, new in pairs if names[old] != new), None):
-        raise ConfigError(f"'{twice}' is given two new names by --name: give it one")
-    for name in names:
-        if name not in used:
-            raise ConfigError(
-                f"nothing to rename: there is no '{name}': {did_you_mean(name, used)}"
-            )
+    if unknown := next((old for old in new_names if old not in used), None):
+        hint = did_you_mean(unknown, used)
+        raise ConfigError(f"nothing to rename: there is no '{unknown}': {hint}")
     settings: Methods = {}
     for setting, methods in found.items():
-        new = [replace(one, name=names.get(one.name, one.name)) for one in methods]
-        given = [one.name for one in new]
-        if twice := next((name for name in given if given.count(name) > 1), None):
-            raise SweepError(f"two methods would be named '{twice}': choose another --name")
+        new = [replace(method, name=new_names.get(method.name, method.name)) for method in methods]
+        shown = [method.name for method in new]
+        if clash := next((name for name in shown if shown.count(name) > 1), None):
+            raise SweepError(f"two methods would be named '{clash}': choose another --name")
         key: Any = tuple(
-            (axis, names.get(label, label) if axis not in _FIXED else label)
+            (axis, label if axis in _FIXED else new_names.get(label, label))
             for axis, label in setting
         )
         if key in settings:
@@ -150,11 +149,9 @@ def renamed(found: Methods, given: Mapping[str, str] | Sequence[str]) -> Methods
     return settings
 
 
-def _divided(text: str, used: Iterable[str]) -> tuple[str, str]:
-    """Divide ``OLD=NEW`` after the longest name that is there, or else at the first ``=``."""
-    known = [name for name in used if text.startswith(f"{name}=")]
-    old = max(known, key=len, default=text.partition("=")[0])
-    new = text[len(old) + 1 :]
+def _divided(text: str) -> tuple[str, str]:
+    """Divide ``OLD=NEW`` at the last ``=``: names of methods may hold some."""
+    old, _, new = text.rpartition("=")
     if not (old and new):
         raise ConfigError(f"--name {text}: write OLD=NEW")
     return old, new

@@ -21,8 +21,9 @@ from torch import Tensor
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.files import expand, write_json, write_text
-from auxlearn.data.batches import Batch
+from auxlearn.data.batches import Batch, collate
 from auxlearn.data.pos_tags import ADVICE, Tagger, find_tagger
+from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import usual_torch
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder
@@ -193,27 +194,23 @@ def _masked_batch(
     records: Sequence[PerturbationRecord], encoder: SharedEncoder
 ) -> tuple[Batch, Tensor]:
     """Return a batch of the original texts, masked as recorded, and the masked positions."""
-    width = max(len(record.input_ids) for record in records)
 
-    def padded(name: str, fill: int) -> Tensor:
-        rows = [getattr(record, name) for record in records]
-        return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+    def flat(name: str) -> Tensor:
+        return torch.tensor([number for record in records for number in getattr(record, name)])
 
-    ids = padded("input_ids", encoder.tokenizer.pad_token_id)
-    lengths = torch.tensor([len(record.input_ids) for record in records])
-    chosen = torch.zeros(ids.shape, dtype=torch.bool)
-    for number, record in enumerate(records):
-        chosen[number, record.positions] = True
-    has_types = records[0].token_type_ids is not None
-    batch = Batch(
-        input_ids=ids.masked_fill(chosen, encoder.tokenizer.mask_token_id),
-        attention_mask=(torch.arange(width) < lengths[:, None]).long(),
-        maskable=chosen,
-        words=padded("words", -1),
-        indices=torch.tensor([record.example for record in records]),
-        token_type_ids=padded("token_type_ids", 0) if has_types else None,
+    masked = [at in record.positions for record in records for at in range(len(record.words))]
+    ends = torch.tensor([len(record.words) for record in records]).cumsum(0)
+    texts = TokenizedTexts(
+        input_ids=flat("input_ids"),
+        words=flat("words"),
+        maskable=torch.tensor(masked),
+        offsets=torch.cat([torch.zeros(1, dtype=torch.int64), ends]),
+        pad_id=encoder.tokenizer.pad_token_id,
+        token_type_ids=None if records[0].token_type_ids is None else flat("token_type_ids"),
     )
-    return batch, chosen
+    batch = collate(texts, torch.arange(len(records)))
+    ids = batch.input_ids.masked_fill(batch.maskable, encoder.tokenizer.mask_token_id)
+    return replace(batch, input_ids=ids), batch.maskable
 
 
 @checked
