@@ -147,17 +147,10 @@ BUDGETS = {
     "results": 2784,
     "executors": 699,
     "evaluation": 1295,
-<<<<<<< HEAD
     "training": 4453,
     "mask_analysis": 789,
     "sweeps": 1404,
     "comparison": 3162,
-=======
-    "training": 4505,
-    "mask_analysis": 789,
-    "sweeps": 2010,
-    "comparison": 3162,
->>>>>>> 2f980d6f (Masked texts become batches by collate; a new name is divided at its last equals sign; where a column of a comparison is added)
     "reports": 679,
     "testing": 890,
     "commands": 1890,
