@@ -58,10 +58,7 @@ def check_output_folder(path: Path, own: str = "") -> None:
     for kind in ("run", "sweep"):
         if kind != own and is_owner(path, kind):
             raise UserError(f"{path} is the folder of a {kind}: choose another --output")
-    held = {
-        "an encoder": ["*.safetensors"],
-        "a data set": [f"train{ending}" for ending in READ_FORMATS],
-    }
+    held = {"an encoder": ["*.safetensors"], "a data set": [f"train{end}" for end in READ_FORMATS]}
     for what, patterns in held.items():
         if what != own and any(found for pattern in patterns for found in path.glob(pattern)):
             raise UserError(f"{path} holds {what}: choose another --output")
