@@ -59,7 +59,7 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
         alone = ", of each class one at most" if split.labels else ""
         raise DataError(
             f"split '{split.name}' is too small to hold anything out (different texts: "
-            f"{len(set(keys))}{alone}): add examples{', or a split dev' * (name == 'dev')}"
+            f"{len(set(keys))}{alone}): add examples{', or a split dev' if name == 'dev' else ''}"
         )
     rest = [index for index in range(len(split)) if index not in held]
     return split.select(rest), split.select(sorted(held), name=name)

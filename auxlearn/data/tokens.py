@@ -196,8 +196,13 @@ class Tokenization:
         if self.windowing.in_windows:
             split.kind.require("windows of long texts")
         key = content_key(
-            *("tokens", FORMAT, tokenizer_settings(self.tokenizer), self.max_length),
-            *(split.texts, split.text_pairs, *self.windowing.tokens_key),
+            "tokens",
+            FORMAT,
+            tokenizer_settings(self.tokenizer),
+            self.max_length,
+            split.texts,
+            split.text_pairs,
+            *self.windowing.tokens_key,
         )
 
         def compute() -> dict[str, Tensor]:
@@ -332,8 +337,12 @@ class Tokenization:
         if not split.kind.per_token:
             return {} if targets is None else {"labels": targets}
         key = content_key(
-            *("word starts", FORMAT, tokenizer_settings(self.tokenizer), self.max_length),
-            *(split.texts, *(self.windowing.tokens_key or ("head",))),
+            "word starts",
+            FORMAT,
+            tokenizer_settings(self.tokenizer),
+            self.max_length,
+            split.texts,
+            *(self.windowing.tokens_key or ("head",)),
         )
         found = cache.get(key, lambda: {"starts": self.word_starts(split.texts)})
         if targets is None:
