@@ -137,7 +137,7 @@ ALONE = {
 BUDGETS = {
     "core": 3590,
     "kinds": 2990,
-    "data": 4995,
+    "data": 4300,
     "encoders": 2215,
     "scoring": 762,
     "objectives": 1034,
