@@ -152,7 +152,7 @@ BUDGETS = {
     "sweeps": 1404,
     "comparison": 3162,
     "reports": 679,
-    "testing": 890,
+    "testing": 915,
     "commands": 1890,
     "root": 335,
 }
