@@ -30,13 +30,6 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse
 import torch
-from docstrings import (
-    package_folder,
-    read_docstrings,
-    readable,
-    source_files,
-    without_near_copies,
-)
 from scipy.sparse.linalg import svds
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
@@ -48,6 +41,13 @@ from transformers import (
 
 from auxlearn.core.rng import generator, seeded
 from auxlearn.data.load import load_dataset
+from auxlearn.data.pydocs.docstrings import (
+    package_folder,
+    read_docstrings,
+    readable,
+    source_files,
+    without_near_copies,
+)
 from auxlearn.data.splits import normalise
 
 SEED = 0

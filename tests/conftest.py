@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import json
 import os
 import shutil
 import sys
@@ -81,6 +82,26 @@ def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all workers share; a lock beside a file lets one of them make it."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session", autouse=True)
+def texts_of_libraries(of_all_workers: Path) -> Iterator[None]:
+    """Read the texts of the built-in data set once for all workers: it takes many seconds."""
+    from filelock import FileLock
+
+    from auxlearn.data.pydocs import build
+
+    real, place = build.read_libraries, of_all_workers / "pydocs.json"
+
+    def read() -> Any:
+        with FileLock(place.with_suffix(".lock")):
+            if not place.is_file():
+                place.write_text(json.dumps(real()))
+        return json.loads(place.read_text())
+
+    build.read_libraries = read
+    yield
+    build.read_libraries = real
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -122,6 +122,7 @@ def test_no_module_imports_itself_in_a_circle():
 ALONE = {
     "auxlearn.comparison.folds": "folds of a cross-validation, which are no seeds",
     "auxlearn.data.conll": "formats with a line for each word",
+    "auxlearn.data.pydocs.docstrings": "the reader, which the script that builds tiny shares",
     "auxlearn.kinds.biaffine": "a module of torch, which the kinds import when it is used",
     "auxlearn.reports.texts": "reads data sets",
     "auxlearn.scoring.forward": "the forward passes, apart from what is scored with them",

@@ -29,12 +29,6 @@ DEV_SHARE = 0.1  # share held out as dev if a data set has no dev split
 
 BUILT_IN = {"pydocs": "Which Python library does a documentation text come from? (built in)"}
 
-PYDOCS_NOTES = (
-    "Documentation strings of numpy 2.4.6, pandas 3.1.1, scipy 1.17.1, scikit-learn 1.9.1, torch "
-    "2.13.0.",
-    "Names of libraries, module paths and class names are replaced by neutral words.",
-)
-
 CARD_SUFFIXES = (".yaml", ".yml")
 
 #: A data set of the hub, with a revision, and with its configuration where it has several.
@@ -150,13 +144,19 @@ def _read(spec: str, path: Path, columns: Columns) -> TextDataset:
 
 def _built_in(name: str, columns: Columns) -> TextDataset:
     """Read a data set of the package, whose columns have the usual names."""
+    from auxlearn.data.pydocs.build import installed, texts_file
+
     usual = {"text_column": None, "text_pair_column": None, "label_column": None}
     columns = columns.model_copy(update=usual)
-    path = Path(__file__).parent / name / "texts.jsonl"
-    dataset = read_dataset(divided(read_table(path), columns), columns, name, name)
+    dataset = read_dataset(divided(read_table(texts_file()), columns), columns, name, name)
     ood = {split: dataset.splits[split] for split in dataset.splits if split not in CORE_SPLITS}
     splits = {split: dataset.splits[split] for split in CORE_SPLITS}
-    return replace(dataset, splits=splits, ood=ood, notes=(*dataset.notes, *PYDOCS_NOTES))
+    libraries = ", ".join(" ".join(pair) for pair in installed().items())
+    notes = (
+        f"Documentation strings of {libraries}; other versions give other texts.",
+        "Names of libraries, module paths and class names are replaced by neutral words.",
+    )
+    return replace(dataset, splits=splits, ood=ood, notes=(*dataset.notes, *notes))
 
 
 def load_evaluated(

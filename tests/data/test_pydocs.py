@@ -1,8 +1,7 @@
-"""The built-in data set: balanced, without leaks, and made by the script that says so."""
+"""The built-in data set: balanced, without leaks, reproducible."""
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import sys
@@ -11,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from auxlearn.core.errors import DataError
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.load import load_dataset
-from tests.test_docs import ROOT
-
-sys.path.append(str(ROOT / "scripts"))
-import build_pydocs
-import docstrings
+from auxlearn.data.pydocs import build as build_pydocs, docstrings
+from tests.helpers import one_line
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +32,18 @@ def test_the_texts_are_those_of_all_published_results(dataset: TextDataset) -> N
     assert any("scikit-learn 1.9.1" in note for note in dataset.notes)
 
 
-@pytest.mark.slow
-def test_the_script_makes_the_shipped_texts() -> None:
-    shipped = ROOT / "auxlearn" / "data" / "pydocs" / "texts.jsonl"
-    rows = list(build_pydocs.examples(build_pydocs.read_libraries()))
-    assert [json.loads(line) for line in shipped.read_text("utf-8").splitlines()] == rows
+def test_a_library_that_is_missing_or_has_few_texts_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pool = {
+        kind: {label: ["one text"] for label in build_pydocs.LABELS}
+        for kind in ("summary", "notes")
+    }
+    with one_line(DataError, "needs 380 summary texts of numpy"):
+        list(build_pydocs.examples(pool))
+    monkeypatch.setitem(build_pydocs.DISTRIBUTIONS, "no_such_library", "no-such-library")
+    with one_line(DataError, "pip install no-such-library"):
+        load_dataset("pydocs")
 
 
 def test_sizes_balance_and_length_of_texts(dataset: TextDataset) -> None:

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import math
 import re
+import sys
 import sysconfig
 import textwrap
 import warnings
@@ -18,6 +19,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from auxlearn.core.errors import DataError
 
 SUMMARY = ""  # title of the section before the first heading
 BODY = "body"  # title of text that follows a heading's indented block
@@ -76,7 +79,10 @@ def package_folder(name: str) -> Path:
         found = None
     locations = list(found.submodule_search_locations or ()) if found else []
     if not locations:
-        raise SystemExit(f"package '{name}' is not installed as a folder of source files")
+        raise DataError(
+            f"package '{name}' is not installed as a folder of source files: "
+            f"install it into the environment of {sys.executable}"
+        )
     return Path(locations[0])
 
 

@@ -1,8 +1,4 @@
-"""Build the shipped data set ``pydocs``: which library does a documentation text come from?
-
-One command builds it, the same texts for the same versions of the libraries::
-
-    python scripts/build_pydocs.py --output auxlearn/data/pydocs/texts.jsonl
+"""Build the data set ``pydocs``: which library does a documentation text come from?
 
 The texts are the docstrings of five libraries that this package depends on. The out-of-distribution
 set ``pydocs_notes`` has parameter descriptions and notes instead of opening summaries.
@@ -10,8 +6,8 @@ set ``pydocs_notes`` has parameter descriptions and notes instead of opening sum
 
 from __future__ import annotations
 
-import argparse
 import hashlib
+import importlib.metadata
 import itertools
 import json
 import re
@@ -19,7 +15,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from docstrings import (
+from auxlearn.core.cache import default_folder
+from auxlearn.core.errors import DataError
+from auxlearn.core.files import write_text
+from auxlearn.core.rng import derive_seed
+from auxlearn.data.pydocs.docstrings import (
     NOTES,
     PARAMETERS,
     Docstring,
@@ -31,8 +31,6 @@ from docstrings import (
     source_files,
     without_near_copies,
 )
-
-from auxlearn.core.rng import derive_seed
 from auxlearn.data.splits import normalise
 
 LABELS = ("numpy", "pandas", "scipy", "sklearn", "torch")
@@ -41,6 +39,8 @@ OOD_NAME, OOD_ROWS_PER_LABEL = "pydocs_notes", 120
 SHORTEST, LONGEST = 8, 60  # words of a text
 NEAR_COPY = 0.7  # overlap of word sets above which two texts count as near copies
 NOTES_PER_DOCSTRING = 3  # else functions with many parameters would dominate
+EXTRACTION = 2  # part of the name of the file; raise it when a change of the code changes texts
+DISTRIBUTIONS = {label: label for label in LABELS} | {"sklearn": "scikit-learn"}
 Pool = dict[str, dict[str, list[str]]]  # texts by kind ("summary" or "notes"), then by label
 
 # Subpackages with public reference documentation on the library's own subject. Reading everything
@@ -107,6 +107,31 @@ def neutral(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def installed() -> dict[str, str]:
+    """Return the versions of the libraries, by the names under which they are installed."""
+    versions = {}
+    for label, name in DISTRIBUTIONS.items():
+        try:
+            package_folder(label)
+            versions[name] = importlib.metadata.version(name)
+        except (DataError, importlib.metadata.PackageNotFoundError):
+            raise DataError(
+                f"data set 'pydocs' is read from installed libraries and '{name}' is not installed "
+                f"here: pip install {name}"
+            ) from None
+    return versions
+
+
+def texts_file() -> Path:
+    """Return the file with the texts of the installed versions, read from the libraries once."""
+    name = hashlib.sha256(json.dumps([EXTRACTION, installed()]).encode()).hexdigest()[:16]
+    path = default_folder() / f"pydocs-{name}.jsonl"
+    if not path.is_file():
+        rows = examples(read_libraries())
+        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return path
+
+
 def examples(pool: Pool, seed: int = 0) -> Iterator[dict[str, str]]:
     """Yield 1,000 train, 300 dev, 600 test and 600 out-of-distribution texts, balanced over the
     labels, with split and label.
@@ -116,6 +141,11 @@ def examples(pool: Pool, seed: int = 0) -> Iterator[dict[str, str]]:
         wanted = {"summary": ROWS_PER_LABEL, "notes": {OOD_NAME: OOD_ROWS_PER_LABEL}}
         for kind, sizes in wanted.items():
             texts = sorted(pool[kind][label], key=lambda text: derive_seed(seed, "pydocs", text))
+            if len(texts) < sum(sizes.values()):
+                raise DataError(
+                    f"data set 'pydocs' needs {sum(sizes.values())} {kind} texts of {label}, and "
+                    f"the installed version has {len(texts)}: install the tested version"
+                )
             drawn = iter(texts)
             for name, size in sizes.items():
                 splits[name].extend((next(drawn), label) for _ in range(size))
@@ -178,15 +208,3 @@ def _summary(opening: str) -> str:
             break
         summary = longer
     return summary
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args()
-    lines = [json.dumps(row, ensure_ascii=False) for row in examples(read_libraries())]
-    arguments.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""The built-in data set ``pydocs``, made of the docstrings of installed libraries."""
