@@ -39,6 +39,10 @@ CPU = torch.device("cpu")
 DEVICE_TOLERANCE = 1e-3
 
 
+#: The checks of objectives and weightings alike.
+SHARED = ("seed", "checkpoint", "resume", "accumulation", "device")
+
+
 class Checks(ABC):
     """What the checks of objectives and weightings share: each is a method ``check_NAME``."""
 

@@ -23,7 +23,7 @@ from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling, TaskResult
-from auxlearn.testing.check_base import Check, Checks, Report, require_finite
+from auxlearn.testing.check_base import SHARED, Check, Checks, Report, require_finite
 from auxlearn.testing.tiny_run import (
     STEPS,
     Choice,
@@ -56,20 +56,7 @@ REPEATS = 5
 class ObjectiveChecks(Checks):
     """The checks of a task or a loss."""
 
-    ALL = (
-        "options",
-        "loss",
-        "gradient",
-        "encoder",
-        "randomness",
-        "padding",
-        "seed",
-        "checkpoint",
-        "resume",
-        "accumulation",
-        "weightings",
-        "device",
-    )
+    ALL = ("options", "loss", "gradient", "encoder", "randomness", "padding", "weightings", *SHARED)
 
     def objectives(self, weighting: Choice = ("fixed", {})) -> Objectives:
         if self.registry is TASKS:
@@ -214,19 +201,7 @@ class ObjectiveChecks(Checks):
 class WeightingChecks(Checks):
     """The checks of a weighting."""
 
-    ALL = (
-        "options",
-        "weights",
-        "step",
-        "single",
-        "frozen",
-        "adapters",
-        "seed",
-        "checkpoint",
-        "resume",
-        "accumulation",
-        "device",
-    )
+    ALL = ("options", "weights", "step", "single", "frozen", "adapters", *SHARED)
 
     def objectives(self) -> Objectives:
         return Objectives([("random_mlm", {}), ("mask_tuning", {})], weighting=self.choice)

@@ -20,7 +20,6 @@ from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call
 from tests.helpers import read_lines
-from tests.weighting.fakes import our_rules
 
 WORDS = (
     *("alpha", "beta", "gamma", "delta", "runs", "eats", "sees", "the", "a"),
@@ -316,16 +315,9 @@ OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}}
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)
-@pytest.mark.parametrize(
-    "names",
-    [("fixed", "meta", "tartan", "ol_aux"), pytest.param(None, marks=pytest.mark.slow)],
-    ids=["quick", "all"],
-)
-def test_every_weighting_trains_every_kind_with_masked_language_modelling(
-    kind, names, folders, train
-):
+def test_weightings_of_every_sort_train_every_kind(kind, folders, train):
     aux = ["random_mlm", {"supervised": {"datasets": further(folders, ["dependency"])}}]
-    for name in names or our_rules():
+    for name in ("fixed", "meta", "tartan", "ol_aux"):
         weights = {name: OPTIONS.get(name, {})}
         found = train(kind, name, aux=aux, weights=weights, epochs=1, batch_size=20)
         assert np.isfinite(list(found.weights.values())).all(), name
@@ -371,26 +363,6 @@ def test_other_losses_train(kind, loss, train):
     assert found.best.value > found.evaluations["dev"].majority.metrics[FIRST[kind]]
 
 
-def test_a_further_set_of_numbers_can_be_named(train, tmp_path):
-    rows = [{"text": f"alpha {'beta ' * n}", "label": n % 5} for n in range(20)]
-    folder = helpers.write_splits(tmp_path / "rated", train=rows)
-    sets = [{"dataset": str(folder), "kind": "regression"}]
-    found = train("multi_label", aux=[{"supervised": {"datasets": sets}}], epochs=1)
-    assert set(found.auxiliary["supervised"]) == {"pearson", "spearman", "mae"}
-
-
-@pytest.mark.parametrize("kind", ONE_AND_SLOW)
-def test_weights_of_micro_batches_add_up_to_the_batch(kind, train):
-    """With accumulation the loss of the first step is that of the whole batch."""
-    losses = []
-    given = {"epochs": 1, "batch_size": 40, "gradient_log_steps": 1, "attention_dropout": 0.0}
-    for parts in (1, 4):
-        found = train(kind, str(parts), **given, gradient_accumulation_steps=parts)
-        rows = read_lines(found.folder / "metrics.jsonl")
-        losses.append(next(row["loss/primary"] for row in rows if "loss/primary" in row))
-    assert losses[0] == pytest.approx(losses[1], rel=0.05)  # the masks of dropout differ
-
-
 def test_mae_chooses_the_smallest(train):
     found = train("regression", metric="mae", epochs=3)
     rows = read_lines(found.folder / "metrics.jsonl")
@@ -429,17 +401,6 @@ def test_thresholds_of_dev_are_exported_and_used(folders, train, tmp_path):
     assert config.get("thresholds") is None
     again = auxlearn.evaluate(other, str(folders / "multi_label"))["multi_label"]
     assert again.all.metrics == pytest.approx(other.evaluations["test"].all.metrics)
-
-
-def test_data_are_checked_as_the_kind_that_is_named(folders, tmp_path):
-    rows = [{"text": f"text {n}", "label": "a|b" if n % 2 else "a"} for n in range(12)]
-    pd.DataFrame(rows).to_csv(tmp_path / "train.csv", index=False)
-    shown = call("data", "check", tmp_path, "--kind", "multi_label", "--json").output
-    labels = json.loads(shown)["splits"]["train"]["labels"]
-    assert list(labels) == ["a", "b"]
-    assert labels["a"] > labels["b"] > 0
-    shown = call("data", "check", folders / "regression").output
-    assert "unlabelled" not in shown
 
 
 def test_plain_tags_words_that_are_cut_off_and_a_run_that_continues(tmp_path):
@@ -521,17 +482,6 @@ def test_what_is_not_offered_is_refused_in_one_line(kind, changes, expected, fol
         train(kind, **changes)
 
 
-@pytest.mark.slow
-def test_a_sweep_names_the_kind(folders, tmp_path):
-    base = settings(folders, "regression", epochs=1)
-    del base["verbose"]
-    plan = {"name": "s", "base": base | {"kind": "regression"}, "seeds": [0, 1], "grid": {}}
-    found = auxlearn.sweep(plan, output=str(tmp_path / "sweep"), jobs=1, verbose=False)
-    assert "test_pearson" in found.to_frame().columns
-    (column,) = auxlearn.compare(found).blocks[0].columns
-    assert (column.metric, column.examples) == ("pearson", 16)
-
-
 def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_path):
     run = finished["dependency"]
     page = tmp_path / "page.html"
@@ -578,11 +528,6 @@ def test_a_set_is_read_afterwards_as_out_of_distribution(kind, finished, folders
     name = next(iter(given["labels"]))
     with pytest.raises(UserError, match=f"'{kind}' has the labels .*no counterpart for {name}"):
         auxlearn.evaluate(run, folders / kind, labels={name: "other"})
-
-
-def test_a_column_of_splits_is_refused_for_files(finished, folders):
-    with pytest.raises(UserError, match="split_column is for a data set in memory"):
-        auxlearn.evaluate(finished["regression"], folders / "regression", split_column="fold")
 
 
 @pytest.mark.parametrize("kind", KINDS)
