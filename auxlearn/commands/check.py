@@ -49,9 +49,9 @@ def command(ctx: click.Context, /, plugin: str, device: str) -> None:
     failed = False
     for registry, name, options in chosen:
         with reporter.waiting(f"checking {registry.kind} '{name}'"):
-            found = report(registry, (name, options), device=device)
-        print_results("", _table(found))
-        failed |= bool(found.failed)
+            result = report(registry, (name, options), device=device)
+        print_results("", _table(result))
+        failed |= bool(result.failed)
     ctx.exit(1 if failed else 0)
 
 

@@ -93,24 +93,24 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     if "labels" in given:
         given["labels"] = label_map(given["labels"])
     settings = validate(RunConfig, given, "command line")
-    found = load_dataset(dataset, columns=settings.columns)
-    report = audit(found)
-    lengths = _measure(found, encoder, settings.max_length)
+    loaded = load_dataset(dataset, columns=settings.columns)
+    report = audit(loaded)
+    lengths = _measure(loaded, encoder, settings.max_length)
     if as_json:
         further = {
-            "fingerprint": found.fingerprint,
-            "metric": found.metric,
-            "notes": list(found.notes),
+            "fingerprint": loaded.fingerprint,
+            "metric": loaded.metric,
+            "notes": list(loaded.notes),
             "lengths": {name: asdict(length) for name, length in lengths.items()},
         }
         print_json(asdict(report) | further)
         return
-    print_results(f"{found.name}, fingerprint {found.fingerprint}", "")
+    print_results(f"{loaded.name}, fingerprint {loaded.fingerprint}", "")
     for heads, rows in (_labels(report), _texts(report), _length_table(lengths)):
         print_results(text_table(heads, rows), "")
     unknown = [length.unknown for length in lengths.values() if length.unknown]
     warnings = [*report.warnings(), *unknown] or ["no problems found"]
-    print_results(*(f"- {line}" for line in (*found.notes, *warnings)))
+    print_results(*(f"- {line}" for line in (*loaded.notes, *warnings)))
 
 
 def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:
@@ -151,7 +151,8 @@ def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str
     """Return the lengths of the texts by split, as table cells."""
     first = next(iter(lengths.values()))
     heads = [f"{first.unit} per text", "mean", "median", "95%", "longest"]
-    heads += ["truncated"] * (first.truncated is not None)
+    if first.truncated is not None:
+        heads.append("truncated")
     rows = [
         [
             name,

@@ -32,18 +32,18 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
         # On dev, as JSON
         auxlearn ensemble runs/reviews runs/mask_tuning --split dev --json
     """
-    found = ensemble(*runs, **given)
+    averaged = ensemble(*runs, **given)
     if as_json:
-        print_json(found.to_dict())
+        print_json(averaged.to_dict())
         return
 
     from auxlearn.kinds.metrics import metric_title
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import text_table
 
-    rows = found.to_frame()
-    heads = ["run", *(metric_title(metric) for metric in found.scores.metrics)]
+    rows = averaged.to_frame()
+    heads = ["run", *(metric_title(metric) for metric in averaged.scores.metrics)]
     lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
-    where = f"{found.set}, {len(found.labels):,} examples"
+    where = f"{averaged.set}, {len(averaged.labels):,} examples"
     last = ["", f"predictions: {given['output']}"] if "output" in given else []
     print_results(where, "", text_table(heads, lines), *last)

@@ -58,13 +58,15 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
 
     if "labels" in given:
         given["labels"] = label_map(given["labels"], load_run(run).dataset.label_names)
-    found = evaluate(run, list(datasets), **given)
+    evaluations = evaluate(run, list(datasets), **given)
     if as_json:
-        print_json(found.to_dict())
+        print_json(evaluations.to_dict())
         return
-    lines = example_sentences(found)
-    lines += [f"{name} has no train split to look for these texts in" for name in found.no_train]
+    lines = example_sentences(evaluations)
+    lines += [
+        f"{name} has no train split to look for these texts in" for name in evaluations.no_train
+    ]
     if "output" in given:
         lines.append(f"results: {given['output']}")
     split = given.get("split", "test")
-    print_results(f"{run} on split {split}", "", metrics_table(found), "", *lines)
+    print_results(f"{run} on split {split}", "", metrics_table(evaluations), "", *lines)

@@ -54,7 +54,7 @@ def command(what: str | None, names: tuple[str, ...], plugins: tuple[str, ...]) 
     if what is None:
         known = {kind: registry.names() for kind, registry in registries.items()}
         known |= {"encoders": list(ENCODERS), "datasets": list(dataset_names())}
-        _print_columns([(kind, ", ".join(found)) for kind, found in known.items()])
+        _print_columns([(kind, ", ".join(names_of_kind)) for kind, names_of_kind in known.items()])
         click.echo(
             "\n`auxlearn list tasks` says what each is, `auxlearn list tasks NAME` its options."
         )

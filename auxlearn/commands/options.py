@@ -69,10 +69,22 @@ class SettingOption(click.Option):
 
 
 #: What a first run needs; the help lists the other settings by section after these.
-_FIRST = (
-    *("dataset", "text_column", "label_column", "max_length", "encoder", "aux", "weights"),
-    *("metric", "epochs", "batch_size", "learning_rate", "seed", "device", "output"),
-)
+_FIRST = [
+    "dataset",
+    "text_column",
+    "label_column",
+    "max_length",
+    "encoder",
+    "aux",
+    "weights",
+    "metric",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "seed",
+    "device",
+    "output",
+]
 
 _OF_PLUGINS = (
     "Such as --fixed-alpha 0.3 and --l3mask-probability 0.2; --OPTION alone (--alpha 0.3) if only "
@@ -156,7 +168,8 @@ def options_of(
     parameters of a function: some, or all; ``--no-NAME`` stands for false where a file may say
     otherwise; ``helps`` replace descriptions.
     """
-    if isinstance(source, type):
+    settings: type[Settings]
+    if isinstance(source, type) and issubclass(source, Settings):
         settings, usual = source, list(source.model_fields)
     else:
         parameters = inspect.signature(source).parameters.items()
@@ -240,16 +253,16 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
         load_plugin(path)
     chosen = dict.fromkeys((kind, choice.name, choice.label) for kind, choice in config.choices())
     owners = _owners(chosen)
-    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    assigned: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for flag, text in _pairs(extra):
         owner = _owner(flag, owners)
-        options = found[owner.kind, owner.plugin]
+        options = assigned[owner.kind, owner.plugin]
         if owner.option in options:
             raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
         options[owner.option] = _parse(text, owner.field)
 
     def extended(registry: Registry, choice: PluginChoice) -> PluginChoice:
-        options = {**choice.options, **found[registry.kind, choice.label]}
+        options = {**choice.options, **assigned[registry.kind, choice.label]}
         return choice.model_copy(update={"options": options})
 
     return config.with_choices(extended)

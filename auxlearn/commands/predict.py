@@ -90,10 +90,10 @@ def command(
             print_json({**shown, "label": label, **further}, indent=None)
             continue
         if isinstance(label, str):  # a single class
-            said = [label, f"{probabilities[label]:.4f}"]
+            cells = [label, f"{probabilities[label]:.4f}"]
         else:
-            said = [f"{label:.4f}" if isinstance(label, float) else _text_of(label)]
-        click.echo("\t".join(map(printable, [*said, *map(_text_of, shown.values())])))
+            cells = [f"{label:.4f}" if isinstance(label, float) else _text_of(label)]
+        click.echo("\t".join(map(printable, [*cells, *map(_text_of, shown.values())])))
 
 
 def _text_of(value: Any) -> str:
@@ -117,8 +117,8 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            said = f"{COMMAND_LINE} contains a text that is not UTF-8: {shorten(text)}"
-            raise DataError(said) from None
+            problem = f"{COMMAND_LINE} contains a text that is not UTF-8: {shorten(text)}"
+            raise DataError(problem) from None
         if is_blank(text):
             raise DataError(f"{COMMAND_LINE} contains an empty text: remove it")
 

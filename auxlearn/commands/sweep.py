@@ -108,11 +108,11 @@ def _plugins_of(plan: SweepFile) -> list[str]:
             groups += values.values()
         elif axis == "plugins":
             groups += [{"plugins": value} for value in values]
-    found: dict[str, None] = {}
+    plugins: dict[str, None] = {}
     for group in groups:
         named = group.get("plugins") or []
-        found |= dict.fromkeys(map(str, [named] if isinstance(named, str) else named))
-    return list(found)
+        plugins |= dict.fromkeys(map(str, [named] if isinstance(named, str) else named))
+    return list(plugins)
 
 
 def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:

@@ -64,14 +64,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             vars(inspect.getmodule(function)),
             include_extras=True,
         )
-        said = _descriptions(inspect.getdoc(function) or "")
+        descriptions = _descriptions(inspect.getdoc(function) or "")
         fields: dict[str, Any] = {}
         for name, hint in hints.items():
             default = parameters[name].default
             if name == more:
                 hint, default = tuple[hint, ...], ()  # type: ignore[valid-type]
             required = default is inspect.Parameter.empty
-            described = Annotated[hint, Field(description=said.get(name))]  # type: ignore[valid-type]
+            described = Annotated[hint, Field(description=descriptions.get(name))]  # type: ignore[valid-type]
             fields[name] = (described, ... if required else default)
         config = ConfigDict(extra="allow" if others else "forbid")
         base = type("_Base", (_Arguments,), {"model_config": config})
@@ -85,9 +85,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 raise TypeError("an argument is given twice")
         except TypeError:
             return function(*args, **kwargs)  # Python says what is wrong
-        found = validate(settings(), {**bound.arguments, **kwargs}, function.__name__)
+        values = validate(settings(), {**bound.arguments, **kwargs}, function.__name__)
         for name in parameters:
-            bound.arguments[name] = found.model_extra if name == others else getattr(found, name)
+            bound.arguments[name] = values.model_extra if name == others else getattr(values, name)
         try:
             return function(*bound.args, **bound.kwargs)
         except UserError as error:
@@ -101,8 +101,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def settings_of(function: Callable[..., Any]) -> type[Settings]:
     """Return the class of settings that the arguments of a :func:`checked` function are."""
-    found: type[Settings] = vars(function)["settings"]()
-    return found
+    settings: type[Settings] = vars(function)["settings"]()
+    return settings
 
 
 def _in_python(message: str) -> str:
@@ -112,13 +112,13 @@ def _in_python(message: str) -> str:
     'name it with text_column, or leave compile out (--fixed-alpha 0.3)'
     """
 
-    def keyword(found: re.Match[str]) -> str:
-        name = found[1].replace("-", "_")
-        return name if name in KEYWORDS else found[0]
+    def keyword(match: re.Match[str]) -> str:
+        name = match[1].replace("-", "_")
+        return name if name in KEYWORDS else match[0]
 
     # What stands in backquotes, as `auxlearn data get NAME --output FOLDER`, is a command.
     option = re.compile(r"`[^`]*`|(?<![\w-])--(?:no-)?([a-z]+(?:-[a-z]+)*)")
-    return option.sub(lambda found: keyword(found) if found[1] else found[0], message)
+    return option.sub(lambda match: keyword(match) if match[1] else match[0], message)
 
 
 def _descriptions(docstring: str) -> dict[str, str]:

@@ -242,7 +242,7 @@ def differences(name: str, own: Any, other: Any) -> list[str]:
     lists = isinstance(own, list) and isinstance(other, list) and len(own) == len(other)
     if lists and (len(own) == 1 or all(isinstance(one, dict) for one in (*own, *other))):
         pairs = zip(own, other, strict=True)
-        return [found for one, two in pairs for found in differences(name, one, two)]
+        return [difference for one, two in pairs for difference in differences(name, one, two)]
 
     def shown(value: Any) -> str:
         if isinstance(value, dict) and "name" in value:

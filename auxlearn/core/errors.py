@@ -46,9 +46,9 @@ def printable(text: str) -> str:
     a\tb\x1b[31m
     """
 
-    def escape(found: re.Match[str]) -> str:
-        number = ord(found[0])
-        return _NAMED.get(found[0]) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
+    def escape(match: re.Match[str]) -> str:
+        number = ord(match[0])
+        return _NAMED.get(match[0]) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
 
     return _CONTROL.sub(escape, text)
 
@@ -210,8 +210,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     'the most similar of 91: learning_rate, key_9, key_8'
     """
     choices = sorted(set(known))
-    if found := suggestion(name, choices):
-        return found
+    if hint := suggestion(name, choices):
+        return hint
     if len(choices) > MOST_LISTED:
         bare = {_bare(choice): choice for choice in choices}
         similar = difflib.get_close_matches(_bare(name), bare, n=3, cutoff=0)
@@ -235,18 +235,18 @@ _WORDS = {
 
 def plain_words(fault: Any) -> str:
     """Return what is wrong with a value, of a fault as pydantic lists them."""
-    said = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
-    said = said.replace("an instance of Sequence", "a list").replace("String should", "must")
-    return _WORDS.get(fault["type"], said)
+    message = str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.replace("an instance of Sequence", "a list").replace("String should", "must")
+    return _WORDS.get(fault["type"], message)
 
 
 def first_fault(error: BaseException) -> str:
     """Return an error of a check as one short line; of several faults the first."""
     faults: Any = getattr(error, "errors", None)
     text = text_of(error)
-    if callable(faults) and (found := faults(include_url=False)):
-        place = ".".join(str(part) for part in found[0]["loc"])
-        text = f"{place}: {plain_words(found[0])}"
+    if callable(faults) and (listed := faults(include_url=False)):
+        place = ".".join(str(part) for part in listed[0]["loc"])
+        text = f"{place}: {plain_words(listed[0])}"
     elif isinstance(error, KeyError):
         text = f"it has no {text}"
     return shorten_middle(" ".join(text.split()), 300)

@@ -348,10 +348,10 @@ def tensors_of(path: Path) -> dict[str, dict[str, Any]]:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            found = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             return {
-                name: {"dtype": one.get_dtype(), "shape": one.get_shape()}
-                for name, one in found.items()
+                name: {"dtype": part.get_dtype(), "shape": part.get_shape()}
+                for name, part in slices.items()
             }
     except SafetensorError:
         raise Damaged(f"{path.name} is no safetensors file") from None
@@ -382,10 +382,13 @@ def write_manifest(folder: Path) -> None:
     files: dict[str, Description] = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path != folder / MANIFEST:
-            found: Description = {"bytes": path.stat().st_size, "sha256": content_digest(path)}
+            description: Description = {
+                "bytes": path.stat().st_size,
+                "sha256": content_digest(path),
+            }
             if path.suffix == ".safetensors":
-                found["tensors"] = tensors_of(path)
-            files[path.relative_to(folder).as_posix()] = found
+                description["tensors"] = tensors_of(path)
+            files[path.relative_to(folder).as_posix()] = description
     write_checked_json(folder / MANIFEST, {"files": files})
 
 

@@ -77,10 +77,10 @@ class Lock:
 def _identity_of(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from another one of its name; ``None`` if there is none."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def is_held(path: Path) -> bool:
@@ -103,8 +103,8 @@ def holder(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(1000))
-        text = f"process {int(found['process'])} on {found['host']}, since {found['since']}"
+            owner = json.loads(file.read(1000))
+        text = f"process {int(owner['process'])} on {owner['host']}, since {owner['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return text if text.isprintable() else ""

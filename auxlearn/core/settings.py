@@ -87,8 +87,8 @@ def label_text(value: Any) -> Any:
 
 
 def _are_labels(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = labels_as_texts(value)
-    for name, labels in found.items():
+    by_class = labels_as_texts(value)
+    for name, labels in by_class.items():
         if not labels or not all(isinstance(one, str) and one for one in labels):
             raise ValueError(
                 f"the class '{shorten(name)}' stands for a label, or a list of labels: texts, "
@@ -139,8 +139,8 @@ PathText = Annotated[str, AfterValidator(is_path)]  # a path in the settings
 
 def _one_of_several(fold: Any) -> Any:
     shown = text_of(fold)
-    found = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", shown)
-    number, count = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", shown)
+    number, count = map(int, match.groups()) if match else (0, 0)
     if count < 2 or number > count:
         raise ValueError(f"{shorten(shown)} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
     return fold

@@ -38,8 +38,8 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         _leave_terminal(number)
         if self.requested:
-            said = "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
-            raise KeyboardInterrupt(said)
+            cause = "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
+            raise KeyboardInterrupt(cause)
         self.requested = True
 
 

@@ -136,7 +136,7 @@ def _by_place(faults: Iterable[Any]) -> dict[tuple[int | str, ...], list[Any]]:
     """Return faults by their place in the settings: several where a value is of none of several
     types. If it is of one of them but for a part, only the faults of that part count.
     """
-    found: dict[tuple[int | str, ...], list[Any]] = {}
+    places: dict[tuple[int | str, ...], list[Any]] = {}
     for fault in faults:
         *parts, last = fault["loc"] or ("",)
         place = [part for part in parts if not _TRIED.fullmatch(str(part))]
@@ -144,9 +144,9 @@ def _by_place(faults: Iterable[Any]) -> dict[tuple[int | str, ...], list[Any]]:
         is_class = fault["type"] == "model_type" and str(last)[:1].isupper()
         if fault["type"] == "extra_forbidden" or not (is_class or _TRIED.fullmatch(str(last))):
             place.append(last)
-        found.setdefault(tuple(place), []).append(fault)
-    inside = {place[:length] for place in found for length in range(1, len(place))}
-    return {place: faults for place, faults in found.items() if place not in inside}
+        places.setdefault(tuple(place), []).append(fault)
+    inside = {place[:length] for place in places for length in range(1, len(place))}
+    return {place: faults for place, faults in places.items() if place not in inside}
 
 
 def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable[str]:

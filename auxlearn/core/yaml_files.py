@@ -105,8 +105,8 @@ class _Loader(yaml.SafeLoader):
             raise _fault(node, f"a value cannot be read ({shorten(str(fault), 80)})") from None
         number = isinstance(value, int | float) and isinstance(node, yaml.ScalarNode)
         if number and re.fullmatch(r"[-+]?0[0-7_]+", str(node.value)):  # octal digits
-            said = f"'{node.value}' is {value} in YAML: leave the first 0 out"
-            raise _fault(node, f"{said}, or put text in quotation marks")
+            octal = f"'{node.value}' is {value} in YAML: leave the first 0 out"
+            raise _fault(node, f"{octal}, or put text in quotation marks")
         if number and ":" in str(node.value):
             raise _fault(node, f"'{node.value}' is {value} in YAML: put text in quotation marks")
         if isinstance(value, float) and not math.isfinite(value):

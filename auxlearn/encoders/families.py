@@ -33,13 +33,26 @@ class Layer:
 
 #: The modules of a :class:`Layer`, in its order.
 _BERT_LAYER = attrgetter(
-    *("attention.self.query", "attention.self.key", "attention.self.value"),
-    *("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense"),
-    *("intermediate.intermediate_act_fn", "output.dense", "output.LayerNorm"),
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "intermediate.intermediate_act_fn",
+    "output.dense",
+    "output.LayerNorm",
 )
 _DISTILBERT_LAYER = attrgetter(
-    *("attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"),
-    *("sa_layer_norm", "ffn.lin1", "ffn.activation", "ffn.lin2", "output_layer_norm"),
+    "attention.q_lin",
+    "attention.k_lin",
+    "attention.v_lin",
+    "attention.out_lin",
+    "sa_layer_norm",
+    "ffn.lin1",
+    "ffn.activation",
+    "ffn.lin2",
+    "output_layer_norm",
 )
 
 

@@ -460,7 +460,10 @@ _LABEL_ENTRIES = ("constant_prediction", "thresholds")
 
 #: Keys of a configuration that do not affect the language model.
 _CLASSIFIER_KEYS = (
-    *("architectures", "id2label", "label2id", "problem_type"),
+    "architectures",
+    "id2label",
+    "label2id",
+    "problem_type",
     *_LABEL_ENTRIES,
     *Windowing.model_fields,
 )

@@ -61,8 +61,8 @@ def loading_notes(name: str, tokenizer: Any, do_lower_case: bool | None = None) 
     vocabulary = tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens)
     capitals = sum(token != token.lower() for token in vocabulary) / max(1, len(vocabulary))
     with encoder_files(name) as folder:
-        said = do_lower_case is not None or _casing_is_said(folder)
-        if lower_cases(tokenizer) and not said and capitals > CAPITALS:
+        casing_is_said = do_lower_case is not None or _casing_is_said(folder)
+        if lower_cases(tokenizer) and not casing_is_said and capitals > CAPITALS:
             notes.append(
                 f"warning: texts are lower-cased for {name}, as transformers does where the files "
                 f"of an encoder do not say so, but {capitals:.0%} of its vocabulary has capitals: "

@@ -7,7 +7,7 @@ import torch
 import transformers
 
 from auxlearn.core.errors import EncoderError
-from auxlearn.core.settings import ENCODERS, encoder_source, recommended_learning_rate
+from auxlearn.core.settings import encoder_source
 from auxlearn.encoders.load import check_length, load_classifier, load_encoder
 from tests import helpers
 from tests.helpers import LABELS
@@ -94,13 +94,6 @@ def test_texts_longer_than_the_positions_are_refused(family, encoder_folder):
         assert encoder.classify(batch).isfinite().all()
         with pytest.raises((IndexError, RuntimeError)):
             encoder.classify(longer)
-
-
-def test_short_names():
-    assert encoder_source("scibert") == "allenai/scibert_scivocab_uncased"
-    assert encoder_source("some/where") == "some/where"
-    assert recommended_learning_rate("tiny") == ENCODERS["tiny"].learning_rate
-    assert recommended_learning_rate("some/where") == recommended_learning_rate("bert")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -67,24 +66,6 @@ def test_size(model: BertForMaskedLM) -> None:
         assert {str(stored.get_tensor(name).dtype) for name in stored.keys()} == {"torch.float16"}  # noqa: SIM118 - not a dict
 
 
-def test_folder_contains_no_local_paths() -> None:
-    names = {path.name for path in FOLDER.iterdir()}
-    expected = {"README.md", "config.json", "model.safetensors"}
-    assert names == expected | {"tokenizer.json", "tokenizer_config.json"}
-    for name in sorted(names - {"model.safetensors", "tokenizer.json"}):
-        text = (FOLDER / name).read_text(encoding="utf-8")
-        assert not any(place in text for place in ("/home", "/tmp", "/root", "/work", "C:\\")), name
-    assert json.loads((FOLDER / "config.json").read_text())["dtype"] == "float16"
-
-
-def test_models_load_completely_but_for_the_classification_head() -> None:
-    _, report = AutoModelForMaskedLM.from_pretrained(FOLDER, output_loading_info=True)
-    assert not any(report[f"{fault}_keys"] for fault in ("missing", "unexpected", "mismatched"))
-    _, report = AutoModelForSequenceClassification.from_pretrained(FOLDER, output_loading_info=True)
-    assert all(name.startswith(("classifier.", "bert.pooler.")) for name in report["missing_keys"])
-    assert all(name.startswith("cls.") for name in report["unexpected_keys"])
-
-
 def test_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     assert tokenizer.is_fast
     assert tokenizer.model_max_length == 256
@@ -95,15 +76,6 @@ def test_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
     assert pair.tokens() == ["[CLS]", "the", "input", "[SEP]", "an", "output", ".", "[SEP]"]
     assert pair["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert pair.word_ids() == [None, 0, 1, None, 0, 1, 2, None]
-
-
-def test_unknown_characters_and_words_of_several_pieces(tokenizer: PreTrainedTokenizerFast) -> None:
-    encoded = tokenizer("the \u4e57 Zyzzogeton")
-    assert encoded.tokens()[2] == "[UNK]"
-    pieces = encoded.tokens()[3:-1]
-    assert len(pieces) > 1
-    assert "".join(piece.removeprefix("##") for piece in pieces) == "zyzzogeton"
-    assert set(encoded.word_ids()[3:-1]) == {2}
 
 
 @torch.no_grad()
