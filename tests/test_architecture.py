@@ -1,6 +1,7 @@
 """Imports run one way, and each outside library comes in at one place."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -134,25 +135,26 @@ ALONE = {
     "auxlearn.weighting.unrolling": "the one user of higher",
 }
 
-#: Most lines of each room, a little above what it has: growth is a decision.
+#: Most lines of each room. One that grows has a line in the changelog that says what for:
+#: "- `auxlearn/ROOM/` grows by N lines: WHAT THEY ARE FOR".
 BUDGETS = {
-    "core": 3406,
-    "kinds": 2980,
-    "data": 4300,
-    "encoders": 2196,
-    "scoring": 762,
-    "objectives": 1034,
-    "tasks": 2192,
-    "losses": 1341,
-    "weighting": 2886,
-    "results": 2784,
-    "executors": 699,
+    "core": 3410,
+    "kinds": 2975,
+    "data": 4805,
+    "encoders": 2200,
+    "scoring": 765,
+    "objectives": 1035,
+    "tasks": 2195,
+    "losses": 1345,
+    "weighting": 2890,
+    "results": 2785,
+    "executors": 695,
     "evaluation": 1020,
-    "training": 4453,
-    "mask_analysis": 789,
-    "sweeps": 1404,
-    "comparison": 3162,
-    "reports": 679,
+    "training": 4450,
+    "mask_analysis": 790,
+    "sweeps": 1400,
+    "comparison": 3165,
+    "reports": 680,
     "testing": 890,
     "commands": 1805,
     "root": 335,
@@ -169,12 +171,18 @@ def test_a_file_with_one_reader_has_a_reason():
     assert alone == set(ALONE)
 
 
+GROWTH = re.compile(r"^- `auxlearn/(\w+)/` grows by (\d+) lines: \S", re.MULTILINE)
+
+
 def test_rooms_keep_their_budgets():
-    lines = dict.fromkeys(BUDGETS, 0)
+    budgets, lines = dict(BUDGETS), dict.fromkeys(BUDGETS, 0)
+    unreleased = (PACKAGE.parent / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1]
+    for room, count in GROWTH.findall(unreleased):
+        budgets[room] += int(count)
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).parts[0]
         lines[room if room in BUDGETS else "root"] += len(path.read_text("utf-8").splitlines())
-    assert {room: count for room, count in lines.items() if count > BUDGETS[room]} == {}
+    assert {room: count for room, count in lines.items() if count > budgets[room]} == {}
 
 
 def test_weighting_stands_on_core_alone():

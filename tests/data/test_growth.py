@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,7 +113,7 @@ WORK: dict[str, Callable[[int], Callable[[], object]]] = {
         lambda: cached.score_texts(
             Encoder(),  # type: ignore[arg-type]
             texts(count),
-            TensorCache(),
+            TensorCache(Path(tempfile.mkdtemp(dir=os.environ["AUXLEARN_CACHE"]))),  # an empty one
         )
     ),
 }
