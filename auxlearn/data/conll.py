@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.errors import DataError, shorten, some_of
 from auxlearn.core.table import Table
 
 #: Cells of the words of a sentence, each with the number of its line.
 Sentence = list[tuple[int, list[str]]]
 
 _NO_WORD = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")  # ID of a multi-word token or an empty node
+
+_LINE_END = re.compile(r"\r{0,2}\n|\r")  # two CR where text was converted twice
+_SPAN = re.compile("[BIMELSU]-.+")
 
 _LONG_SENTENCE = 128  # words
 
@@ -38,12 +41,13 @@ def read_conll(path: Path, text: str) -> Table:
         sentence: Sentence = []
         for number, line in block:
             cells = re.split(divider, line)
-            is_tagged = cells[-1] in tags or re.fullmatch("[BIMELSU]-.+", cells[-1])
+            is_tagged = cells[-1] in tags or _SPAN.fullmatch(cells[-1])
             is_like_words = len(cells) == width and is_tagged
             if sentence or is_like_words or not line.startswith("#"):
                 sentence.append((number, cells))
         if sentence:
             sentences.append(sentence)
+    _check_format(path, text, sentences)
     for number, cells in (word for sentence in sentences for word in sentence):
         if len(cells) < 2:
             fault = "a word and its tag are needed"
@@ -58,11 +62,29 @@ def read_conll(path: Path, text: str) -> Table:
         notes.append("the first column numbers the words: the second one is read as the word")
         if width < 3:
             raise DataError(f"{path}: the first column numbers the words, which have no tags")
-    others = [{cells[place] for cells in known} for place in range(first + 1, width - 1)]
-    if any("O" in found and any(tag.startswith("B-") for tag in found) for found in others):
+    columns = [list(dict.fromkeys(cells[place] for cells in known)) for place in range(width)]
+    names = {*columns[-1]} if columns else set()
+    if width and _are_tags(columns[first]) and not _are_tags(names):
+        raise DataError(
+            f"{path}: column {first + 1} holds tags ({some_of(columns[first])}) and the last one "
+            "does not: write the word first and its tag last"
+        )
+    has_spans = any(map(_SPAN.fullmatch, names))
+    spans = [place + 1 for place in range(first + 1, width - 1) if _begin_spans(columns[place])]
+    if spans and (has_spans or names == {"O"}):
         notes.append(f"several columns hold tags of spans: the last one of {width} is read")
-    elif others and not any(tag.startswith("B-") for tag in tags):
+    elif spans:
+        notes.append(
+            f"column {spans[-1]} holds tags of spans, but the last one of {width} is read, whose "
+            f"tags are {some_of(sorted(names), 3)}"
+        )
+    elif width > first + 2 and not has_spans:
         notes.append(f"the last one of {width} columns is read as the tags")
+    if width and len(names) > len(columns[first]):
+        notes.append(
+            f"there are more tags ({len(names):,}) than words ({len(columns[first]):,}) that "
+            "differ: is the tag the last column?"
+        )
     if len(sentences) == 1 and len(sentences[0]) > _LONG_SENTENCE:
         count = len(sentences[0])
         notes.append(f"one sentence of {count:,} words: are the blank lines between missing?")
@@ -99,12 +121,42 @@ def read_conllu(path: Path, text: str) -> Table:
 def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
     """Yield the lines between blank ones, each with its number."""
     block: list[tuple[int, str]] = []
-    for number, line in enumerate([*text.split("\n"), ""], start=1):
+    for number, line in enumerate([*_LINE_END.split(text), ""], start=1):
         if line.strip():
-            block.append((number, line.removesuffix("\r")))
+            block.append((number, line))
         elif block:
             yield block
             block = []
+
+
+def _check_format(path: Path, text: str, sentences: Sequence[Sentence]) -> None:
+    """Refuse columns whose first is no word and no number, or whose last is no tag."""
+    firsts = [[cells[0] for _, cells in sentence] for sentence in sentences]
+    rows = [cells for sentence in sentences for _, cells in sentence]
+    width, last = min(map(len, rows), default=0), {cells[-1] for cells in rows}
+    several = [first for first in firsts if len(first) > 1]
+    is_named = len(several) > 1 and all(len({*first}) == 1 for first in firsts)
+    if re.search(r"^#begin document \(", text, re.MULTILINE) or (width > 2 and is_named):
+        raise DataError(
+            f"{path}: looks like CoNLL-2012 (OntoNotes), whose first column names the document: "
+            "write a word and its tag (B-TYPE, I-TYPE or O) on each line"
+        )
+    are_ids = all(re.fullmatch("[0-9]+([-.][0-9]+)?", one) for first in firsts for one in first)
+    if width >= 10 and are_ids and not _begin_spans(last):
+        columns = f"CoNLL-2009 ({width} columns): write CoNLL-U (10 columns) and"
+        raise DataError(
+            f"{path}: looks like {'CoNLL-U:' if width == 10 else columns} name it .conllu"
+        )
+
+
+def _are_tags(names: Collection[str]) -> bool:
+    """Return whether all are tags of spans, or O (also o and 0)."""
+    rest = {*names} - {*"Oo0"}
+    return bool(rest) and all(map(_SPAN.fullmatch, rest))
+
+
+def _begin_spans(names: Collection[str]) -> bool:
+    return "O" in names and any(name.startswith("B-") for name in names)
 
 
 def _are_numbered(sentences: Sequence[Sentence]) -> bool:

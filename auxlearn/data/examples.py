@@ -26,7 +26,7 @@ from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, in_reading_or
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
-from auxlearn.kinds.columns import find_text, named
+from auxlearn.kinds.columns import find_text, named, passed_over
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 LACKED = "has labels that train lacks"
@@ -83,6 +83,7 @@ def parse_examples(
     check_distinct(columns)
     _check_rows_are_texts(table)
     kind = kind_of(with_kind_of(table, columns).kind)
+    notes = passed_over(table.columns, columns.label, kind.label_columns)
     columns = _found_columns(table, columns, kind)
     if columns.renamed:
         kind.require("labels (label maps)")
@@ -126,7 +127,7 @@ def parse_examples(
         found_labels=() if found is None else tuple(found.found or found.labels),
         kind=kind,
         form=None if found is None else found.form,
-        notes=(*table.notes, *(() if found is None else found.notes)),
+        notes=tuple(dict.fromkeys((*table.notes, *notes, *(found.notes if found else ())))),
         class_names=tuple(dict.fromkeys(columns.renamed.get(one, one) for one in class_names)),
     )
 

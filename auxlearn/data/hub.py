@@ -20,7 +20,7 @@ from auxlearn.data.examples import Tables, read_dataset
 from auxlearn.data.parquet import by_name, class_names_of
 from auxlearn.data.tables import READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS, all_kinds, kind_of
-from auxlearn.kinds.columns import named
+from auxlearn.kinds.columns import named, passed_over
 
 #: The hub's own conversion of a data set, which needs no script.
 CONVERTED = "refs/convert/parquet"
@@ -316,7 +316,9 @@ def dataset_table(
     ]
     values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
     class_names = class_names_of({column: split.features[column] for column in plain})
-    return _named(Table(where, values, class_names=class_names), columns, label_names)
+    notes = passed_over(split.features, columns.label, kind.label_columns)
+    table = Table(where, values, class_names=class_names, notes=notes)
+    return _named(table, columns, label_names)
 
 
 def _is_plain(feature: Any) -> bool:

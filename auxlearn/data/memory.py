@@ -167,6 +167,7 @@ def _check_undivided(table: Table, columns: Columns) -> None:
 def _table(data: Any, where: str, columns: Columns) -> Table:
     """Return a table with plain Python values."""
     places, class_names = None, None
+    notes: tuple[str, ...] = ()
     if _is_frame(data):
         names = [text_of(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
@@ -180,7 +181,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
                 "known: load it without streaming=True"
             )
         found = dataset_table(data, where, columns)
-        class_names = found.class_names
+        class_names, notes = found.class_names, found.notes
         names, values = list(found.columns), list(found.columns.values())
     elif isinstance(data, Mapping):
         names = [text_of(name) for name in data]
@@ -195,7 +196,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
     columns_by_name = dict(zip(names, values, strict=True))
-    return Table(where, columns_by_name, places=places, class_names=class_names)
+    return Table(where, columns_by_name, places=places, notes=notes, class_names=class_names)
 
 
 def is_table(data: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from auxlearn.core.errors import some_of
 from auxlearn.core.settings import Columns
 from auxlearn.kinds.labels import listed
 
@@ -21,6 +22,14 @@ def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:
     if name != usual[0] or name in columns:
         return name
     return next((one for one in usual if one in columns), name)
+
+
+def passed_over(columns: Collection[str], name: str, usual: tuple[str, ...]) -> tuple[str, ...]:
+    """Say which usual columns are there beside the one that :func:`named` finds among several."""
+    first, *others = [one for one in usual if one in columns] or [name]
+    if name != usual[0] or first == name or not others:
+        return ()
+    return (f"labels are read from column '{first}', not '{some_of(others)}' (label_column)",)
 
 
 def find_text(columns: Collection[str], given: Columns, usual: tuple[str, ...]) -> str:

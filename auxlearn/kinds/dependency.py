@@ -102,7 +102,11 @@ class Dependency(WordKind):
             found.append(_tree(items, place))
         new = columns.renamed
         labels = [tuple((head, new.get(one, one)) for head, one in tree) for tree in found]
-        return ReadLabels(labels, found=found)
+        usual = columns.model_copy(update={"label_column": None})
+        tags = labels_in(word_labels(table, usual) or [])
+        few = columns.kind is None and column in HEADS[1:] and len(tags) == 1
+        note = f"heads are read, not tags, all of which are {shorten(min(tags))} or _" if few else ""
+        return ReadLabels(labels, notes=(note,) if note else (), found=found)
 
     def names(self, label: tuple[Arc, ...]) -> tuple[str, ...]:
         return tuple(relation for _, relation in label)

@@ -349,7 +349,8 @@ def _looks_like_spans(
 ) -> Iterator[str]:
     """Say of tags that are read as plain ones if they may be meant for spans."""
     spans = [name for name in names if _LIKE_SPAN.fullmatch(name)]
-    if not spans or not {*"Oo"} & {*names} or is_bio(names):
+    is_begun = any(name[0] == "B" and f"I{name[1:]}" in names for name in spans)
+    if not spans or is_bio(names) or not (is_begun or {*"Oo0"} & {*names}):
         return
     others = [name for name in names if name not in spans and name not in "Oo"]
     row = next(row for row, tags in enumerate(found) if not {*tags}.isdisjoint(others or spans))

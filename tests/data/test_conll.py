@@ -17,6 +17,8 @@ FORMS = {
     "tabs and line ends of Windows": PLAIN.replace(" ", "\t").replace("\n", "\r\n"),
     "spaces and tabs around and between": PLAIN.replace(" ", " \t ").replace("\n", " \n"),
     "several blank lines, of spaces": PLAIN.replace("\n\n", "\n \n\t\n\n"),
+    "line ends of old Macs": PLAIN.replace("\n", "\r"),
+    "line ends that were converted twice": PLAIN.replace("\n", "\r\r\n"),
     "CoNLL-2003": "-DOCSTART- -X- -X- O\n\n" + PLAIN.replace(" ", " NNP I-NP "),
     "GermEval 2014": (
         "#\thttp://de.example.org/wiki/EU [2009-10-17]\n1\tEU\tO\tB-ORG\n2\trejects\tO\tO\n\n"
@@ -60,10 +62,40 @@ def test_number_signs_and_digits_that_are_words(tmp_path):
     assert not found.notes
     path.write_text("10\u00a0000 O\n\u3000x B-X\n")  # spaces of Unicode divide nothing
     assert read_table(path).columns["tokens"] == [["10\u00a0000", "\u3000x"]]
-    path.write_text("EU NNP eu\nrejects VBZ reject\n")
-    assert read_table(path).notes == ("the last one of 3 columns is read as the tags",)
     path.write_text("New York\tB-X\nis\tO\n")
     assert read_table(path).columns["tokens"] == [["New York", "is"]]
+
+
+#: Columns whose last one may not be that of the tags, and what is said.
+SAID = {
+    "lemmas last": (
+        "EU NNP eu\nrejects VBZ reject\n",
+        "the last one of 3 columns is read as the tags",
+    ),
+    "parts of speech last": (
+        "EU B-X NNP\nis O VBZ\n",
+        "column 2 holds tags of spans, but the last one of 3 is read, whose tags are NNP, VBZ",
+    ),
+    "spaces last": (
+        "It O +\nis O -\nEU B-X +\n",
+        "column 2 holds tags of spans, but the last one of 3 is read, whose tags are +, -",
+    ),
+    "no span in this file": (
+        "It B-NP O\nis O O\n",
+        "several columns hold tags of spans: the last one of 3 is read",
+    ),
+    "word last": (
+        "DT the\nDT an\nNN cat\n",
+        "there are more tags (3) than words (2) that differ: is the tag the last column?",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_columns_that_may_hold_no_tags_are_said(case, tmp_path):
+    content, note = SAID[case]
+    (tmp_path / "train.conll").write_text(content)
+    assert read_table(tmp_path / "train.conll").notes == (note,)
 
 
 def test_one_long_sentence_is_said(tmp_path):
@@ -80,6 +112,20 @@ FAULTS = {
     "a column more": ("EU B-ORG\nnow so O\nis O\n", "train.conll:2: 3 columns, but 2 lines have 2"),
     "no tag": ("EU\nis\n", "train.conll:1: a word and its tag are needed"),
     "an empty tag": ("EU\tB-X\nis\t\nso\tO\n", "train.conll:2: a word and its tag are needed"),
+    "CoNLL-2012": (
+        "#begin document (bc/a); part 000\n"
+        "bc/a 0 0 In IN (TOP* - - - Ann * (12\nbc/a 0 1 it PRP *) - - - Ann * 12)\n",
+        "looks like CoNLL-2012 (OntoNotes), whose first column names the document: write a word",
+    ),
+    "names of documents": ("a EU B-X\na is O\n\nb it O\nb is O\n", "looks like CoNLL-2012"),
+    "tags first": ("B-X\tEU\nO\tis\n", "column 1 holds tags (B-X, O) and the last one does not"),
+    "numbers and tags first": ("1 B-X EU\n2 O is\n", "column 2 holds tags (B-X, O)"),
+    "CoNLL-U": (
+        "1-2\tdu" + "\t_" * 8 + "\n1\tde\t_\tADP\t_\t_\t2\tcase\t_\tA=B\n"
+        "2\tle\t_\tDET\t_\t_\t0\troot\t_\t_\n",
+        "looks like CoNLL-U: name it .conllu",
+    ),
+    "CoNLL-2009": ("1\tEU" + "\t_" * 13 + "\n", "like CoNLL-2009 (15 columns): write CoNLL-U"),
     "numbers and words": ("1 EU\n2 is\n", "numbers the words, which have no tags"),
 }
 
@@ -103,5 +149,10 @@ def test_treebanks_without_words_or_tags_are_named(tmp_path):
 
     with one_line(DataError, "train.conllu", "every word is _"):
         load(("_", "NOUN"), ("_", "VERB"))
+    words = line.format(1, "a", "ADV")[:-1] + line.format(2, "b", "_").replace("0\troot", "1\tx")
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.conllu").write_text(words)
+    (note, *_) = load_dataset(tmp_path).notes
+    assert note == "train: heads are read, not tags, all of which are ADV or _"
     found = load(("_", "PUNCT"), ("c", "X"), ("a", "_"), ("b", "_"))
     assert any("2 words have the tag _" in note for note in found.notes)

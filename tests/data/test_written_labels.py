@@ -374,6 +374,9 @@ PLAIN = {
     "one stray tag": (["B-X", "I-X", "O", "PER"], "all but PER (first in"),
     "small letters": (["b-x", "i-x", "o"], "(b-x, i-x)"),
     "beginnings alone": (["B", "O"], "(B)"),
+    "zeros": (["B-X", "I-X", "0"], "all but 0 (first in"),
+    "zeros and single words": (["B-X", "0", "0"], "all but 0 (first in"),
+    "another name for none": (["B-X", "I-X", "OUT"], "all but OUT (first in"),
 }
 
 
@@ -384,6 +387,20 @@ def test_other_tags_are_plain(case):
     found = load_dataset({"train": rows, "dev": rows})
     assert set(found.label_names) == set(tags)
     assert any("look like spans" in note and said in note for note in found.notes) == bool(said)
+
+
+@pytest.mark.parametrize("hub", [False, True])
+def test_a_second_column_of_tags_is_said(hub):
+    rows = {"tokens": [["a", "b"]] * 3, "tags": [["N", "V"]] * 3, "ner_tags": [["O", "B-X"]] * 3}
+    data = {"train": rows, "dev": rows}
+    if hub:
+        data = DatasetDict({name: Dataset.from_dict(rows) for name in data})
+    note = "train, dev: labels are read from column 'tags', not 'ner_tags' (label_column)"
+    assert load_dataset(data).notes.count(note) == 1
+    for column in ("tags", "ner_tags"):
+        found = load_dataset(data, columns=Columns(label_column=column))
+        assert labels_of(found)[0] == rows[column][0]
+        assert note not in found.notes
 
 
 def test_bad_inner_tags_are_counted_all_at_once():
