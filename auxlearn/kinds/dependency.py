@@ -105,7 +105,7 @@ class Dependency(WordKind):
         usual = columns.model_copy(update={"label_column": None})
         tags = labels_in(word_labels(table, usual) or [])
         few = columns.kind is None and column in HEADS[1:] and len(tags) == 1
-        note = f"heads are read, not tags, all of which are {shorten(min(tags))} or _" if few else ""
+        note = f"heads are read, not tags, which are all {shorten(min(tags))} or _" if few else ""
         return ReadLabels(labels, notes=(note,) if note else (), found=found)
 
     def names(self, label: tuple[Arc, ...]) -> tuple[str, ...]:

@@ -153,6 +153,6 @@ def test_treebanks_without_words_or_tags_are_named(tmp_path):
     for name in ("train", "dev"):
         (tmp_path / f"{name}.conllu").write_text(words)
     (note, *_) = load_dataset(tmp_path).notes
-    assert note == "train: heads are read, not tags, all of which are ADV or _"
+    assert note == "train: heads are read, not tags, which are all ADV or _"
     found = load(("_", "PUNCT"), ("c", "X"), ("a", "_"), ("b", "_"))
     assert any("2 words have the tag _" in note for note in found.notes)
