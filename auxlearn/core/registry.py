@@ -55,8 +55,8 @@ class Registry:
             )
 
         def decorate(cls: type) -> type:
-            if not isinstance(cls, type):
-                base = _INTERFACE[self.kind][0]
+            base = _INTERFACE[self.kind][0]
+            if not isinstance(cls, type) or cls.__module__ == "builtins":
                 raise ConfigError(
                     f"{self.kind} '{name}' is {describe(cls)}: put the decorator above a class "
                     f"that is derived from {base} of auxlearn.plugins"

@@ -223,6 +223,10 @@ def settings_with(role: Role, settings: type[Settings]) -> set[str]:
     return {name for name, one in fields if one.json_schema_extra == {"role": role}}
 
 
+#: Name of a column of a data set.
+ColumnName = Annotated[str, Field(min_length=1)]
+
+
 class Columns(Described):
     """How the columns of a labelled data set are read."""
 
@@ -230,13 +234,13 @@ class Columns(Described):
     #: test may have some that their train lacks.
     only_evaluated: ClassVar[bool] = False
 
-    text_column: str | None = setting(None, "setting")
+    text_column: ColumnName | None = setting(None, "setting")
     """Column of the text; by default 'text'."""
 
-    text_pair_column: str | None = setting(None, "setting")
+    text_pair_column: ColumnName | None = setting(None, "setting")
     """Column of the second text of a pair; by default 'text_pair' if there is such a column."""
 
-    label_column: str | None = setting(None, "setting")
+    label_column: ColumnName | None = setting(None, "setting")
     """Column of the label; by default 'label'."""
 
     kind: Annotated[str | None, Option(completes=True)] = setting(
@@ -290,9 +294,9 @@ class FurtherSet(Settings):
 
     dataset: str
     name: str = ""  # in the results; by default the last part of ``dataset``
-    text_column: str | None = None
-    text_pair_column: str | None = None
-    label_column: str | None = None
+    text_column: ColumnName | None = None
+    text_pair_column: ColumnName | None = None
+    label_column: ColumnName | None = None
     keep_null_labels: bool = False
     kind: str | None = Field(None, exclude_if=lambda kind: kind is None)
 

@@ -47,6 +47,8 @@ def test_a_built_in_name_is_taken_before_it_is_loaded_and_functions_are_not_regi
         tasks.register("l3mask")(type("Mine", (), {}))
     with pytest.raises(ConfigError, match=r"task 'mine' is <function .*above a class that is deri"):
         tasks.register("mine")(lambda: None)
+    with pytest.raises(ConfigError, match=r"task 'mine' is <class 'dict'>"):
+        tasks.register("mine")(dict)
     assert "mine" not in tasks.names()
 
 

@@ -37,6 +37,7 @@ def rows(more):
         ("score", ("tiny", [None]), {}, "row 1"),
         ("pretrain", ("tiny", None), {"corpus": ["a"]}, "output"),
         ("load_run", ("a\0",), {}, "null character"),
+        ("train", (FRAME,), {"text_column": ""}, "text_column"),
         ("load_run", (Mute(),), {}, "<Mute instance"),
         ("evaluate", ("r", "d"), {"labels": {"no": 10**5000}}, "a number of"),
         ("compare", ("a",), {"names": {"a": 1}}, "names.a"),
