@@ -29,6 +29,7 @@ class Table:
     #: Names of the classes, in order, of columns whose source says them; ``None`` if the table does
     #: not come from ``datasets``, which marks a hidden label as -1 and a missing value as null.
     class_names: dict[str, tuple[str, ...]] | None = None
+    unread: tuple[str, ...] = ()  # further columns of the source, whose values are not plain
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))

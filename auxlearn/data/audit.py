@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,11 +15,15 @@ from auxlearn.core.errors import and_more, shorten, some_of
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
 from auxlearn.kinds.base import kind_of
-from auxlearn.kinds.labels import looks_of
+from auxlearn.kinds.choose import CLASSIFICATION
+from auxlearn.kinds.labels import looks_of, parts_of
 
 if TYPE_CHECKING:
     from auxlearn.core.cache import TensorCache
     from auxlearn.data.tokens import Tokenization, TokenizedTexts
+
+#: Usual names of the column of the second text of a pair.
+_SECOND = re.compile(r"(?i)(sentence|sent|text|question|premise|query|s|q)[ _]?(2|b)|hypothesis")
 
 
 @dataclass(frozen=True)
@@ -130,23 +135,43 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
             )
     alike: dict[str, dict[str, None]] = defaultdict(dict)
     for name in (name for split in dataset.splits.values() for name in split.label_names):
-        alike[looks_of(name)][name] = None
+        looks = looks_of(name)
+        alike[{"true": "1", "false": "0"}.get(looks, looks)][name] = None
     groups = [names for names in alike.values() if len(names) > 1]
     if groups:
         yield (
             "labels that differ only in capitals, spaces, quotation marks, leading zeros, Unicode "
-            "form or invisible characters: "
+            "form or invisible characters, or as 1 does from true: "
             f"{some_of(map(ascii, groups[0]))}{and_more(len(groups) - 1)}; --labels makes them one"
+        )
+    joined = _joined(train.label_names) if train.kind is CLASSIFICATION else []
+    if joined:
+        yield (
+            f"label '{shorten(joined[0])}'{and_more(len(joined) - 1)} is read as a class of its "
+            "own, though its parts are labels too: several labels of an example are given as a "
+            "list, or joined by | with --kind multi_label"
         )
     if train.labels and not train.kind.per_token:
         yield from train.kind.remarks(train.labels)
         for column, values in train.meta.items():
             words = [len(value.split()) for value in values]
-            if np.median(words) >= 4 and 2 * len(set(values)) > len(values):
+            is_text = np.median(words) >= 4 and 2 * len(set(values)) > len(values)
+            if is_text or (train.text_pairs is None and _SECOND.fullmatch(column)):
                 yield (
                     f"column '{shorten(column)}' holds texts that are not read: --text-column or "
                     "--text-pair-column reads it"
                 )
+
+
+def _joined(names: Sequence[str]) -> list[str]:
+    """Return labels that look like several, as a part is a label, or one of another by | or ;."""
+    for mark in "|;,":
+        parts = {name: parts_of(name, mark) for name in names}
+        count = Counter(part for found in parts.values() for part in {*found})
+        known = {part for part in count if part in parts or (mark != "," and count[part] > 1)}
+        if joined := [n for n, found in parts.items() if len(found) > 1 and known & {*found}]:
+            return joined
+    return []
 
 
 def seen_in_train(train: Split, split: Split) -> list[bool]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: The splits with a fixed meaning; all other splits are further evaluation sets.
 CORE_SPLITS = ("train", "dev", "test")
 
+SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the table has it
+
 
 #: Columns by whose values predictions are joined to their examples, and the most characters there.
 ID_COLUMNS = ("id", "idx", "guid", "uid", "example_id")

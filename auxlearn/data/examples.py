@@ -22,7 +22,14 @@ from auxlearn.core.errors import (
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
-from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, in_reading_order
+from auxlearn.data.dataset import (
+    CORE_SPLITS,
+    SPLIT_COLUMN,
+    Split,
+    TextDataset,
+    in_reading_order,
+    split_names,
+)
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
@@ -30,6 +37,8 @@ from auxlearn.kinds.columns import find_text, named, passed_over
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 LACKED = "has labels that train lacks"
+
+_MOST_SPLITS = 100  # different values of a column that names splits
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
 
@@ -277,14 +286,36 @@ def _unknown(examples: RawExamples, label_names: tuple[str, ...]) -> dict[str, N
     return dict.fromkeys(name for name in names if name not in known)
 
 
+def as_one_split(table: Table, columns: Columns, split: str) -> Table:
+    """Return a table that is read as one split, unless a column says that some rows are of others;
+    what a set beside train, dev and test is made of is its own affair.
+    """
+    used = (columns.text, columns.text_pair, columns.label)
+    for name in (name for name in table.columns if name not in used and split in CORE_SPLITS):
+        values = {one.strip() if isinstance(one, str) else "" for one in table.columns[name]}
+        if len(values) > _MOST_SPLITS:
+            continue
+        others = {split_names([one])[one] for one in values} & {*CORE_SPLITS} - {split}
+        if name == SPLIT_COLUMN and others:
+            advice = f", but all rows are read as {split}: write one table of all, or remove it"
+        elif len(values) > 1 and {*split_names(values).values()} <= {*CORE_SPLITS}:
+            advice = f": if it divides the table into splits, rename it to '{SPLIT_COLUMN}', else "
+            advice += "remove it"
+        else:
+            continue
+        shown = some_of(sorted(values))
+        raise DataError(f"{table.where}: column '{shorten(name)}' holds {shown}{advice}")
+    return table
+
+
 class Tables(Mapping[str, Table]):
     """The tables of the splits of a data set, each of which is read when it is asked for."""
 
-    def __init__(self, readers: Mapping[str, Callable[[], Table]]) -> None:
-        self._readers = readers
+    def __init__(self, readers: Mapping[str, Callable[[], Table]], columns: Columns) -> None:
+        self._readers, self._columns = readers, columns
 
     def __getitem__(self, split: str) -> Table:
-        return self._readers[split]()
+        return as_one_split(self._readers[split](), self._columns, split)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._readers)
@@ -417,13 +448,16 @@ def is_empty(value: Any) -> bool:
 
 def no_column(table: Table, name: str, role: str) -> DataError:
     """Return the error of a table without the column of a role, such as text-pair."""
-    hint = suggestion(shorten(name), map(shorten, table.columns))
+    found = (*table.columns, *table.unread)
+    hint = suggestion(shorten(name), map(shorten, found))
     near = f"; {hint}" if hint else ""
+    if role == "label" and "score" in found:
+        near = "; numbers to predict, with a decimal point, are read by --label-column score"
     if len(table.columns) == 1 and (mark := re.search(r"[;,|\t]", next(iter(table.columns)))):
         near = f"; cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs"
     return DataError(
         f"{table.where} has no {role.replace('-', ' ')} column '{shorten(name)}': its columns are "
-        f"{some_of(table.columns)}{near} (another column is named with --{role}-column)"
+        f"{some_of(found)}{near} (another column is named with --{role}-column)"
     )
 
 

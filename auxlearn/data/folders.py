@@ -39,7 +39,7 @@ def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = Non
         from auxlearn.data.hub import load_repository
 
         return load_repository(folder, config, columns)
-    tables, names = folder_tables(folder), None
+    tables, names = folder_tables(folder, columns), None
     if "train" not in tables:
         raise DataError(
             f"{folder} has no train file (train.jsonl, .csv, .tsv or .parquet): "
@@ -50,9 +50,10 @@ def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = Non
     return read_dataset(tables, columns, folder.resolve().name, str(folder), names)
 
 
-def folder_tables(folder: Path) -> Tables:
+def folder_tables(folder: Path, columns: Columns) -> Tables:
     """Return the splits of a folder of tables, or of a folder for each class."""
-    return Tables({name: partial(read_split, paths) for name, paths in data_files(folder).items()})
+    files = data_files(folder)
+    return Tables({name: partial(read_split, paths) for name, paths in files.items()}, columns)
 
 
 def is_repository(folder: Path) -> bool:

@@ -89,7 +89,8 @@ def _read(
                 _table, raw, f"{shown}, split '{hub_split}'", hub_split, columns, label_names
             )
             for split, hub_split in split_map.items()
-        }
+        },
+        columns,
     )
     return read_dataset(tables, columns, name, shown)
 
@@ -317,7 +318,8 @@ def dataset_table(
     values: dict[str, list[Any]] = dict(split.select_columns(plain).with_format(None)[:])
     class_names = class_names_of({column: split.features[column] for column in plain})
     notes = passed_over(split.features, columns.label, kind.label_columns)
-    table = Table(where, values, class_names=class_names, notes=notes)
+    unread = tuple(column for column in split.features if column not in plain)
+    table = Table(where, values, class_names=class_names, notes=notes, unread=unread)
     return _named(table, columns, label_names)
 
 

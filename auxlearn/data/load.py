@@ -100,7 +100,7 @@ def find_tables(
     if path.suffix.lower() in READ_FORMATS and path.is_file():
         return divided(read_table(path), columns, split_column, only)
     if path.is_dir() and not is_repository(path):
-        return folder_tables(path)
+        return folder_tables(path, columns)
     return None
 
 
@@ -171,13 +171,14 @@ def load_evaluated(
     folder, what is not asked for need not be there; ``alone``, its train split is not read.
     """
     tables = find_tables(dataset, columns, split_column, split_name(split))
-    if tables is None or (isinstance(tables, Tables) and "train" in tables and not alone):
+    wanted = find_split(split, tables or ())
+    whole = isinstance(tables, Tables) and "train" in tables and not alone
+    if tables is None or (whole and wanted in {*tables, "dev"}):
         found = load_dataset(dataset, columns=columns)
         chosen = found.split(find_split(split, found.everything))
         if chosen.labels is None:
             raise DataError(f"split '{shorten(split)}' of data set '{found.name}' has no labels")
         return chosen, found.splits["train"]
-    wanted = find_split(split, tables)
     if wanted not in tables:
         where = WHERE if in_memory(dataset) else shorten(str(dataset), 300)
         raise DataError(f"{where} has no split '{shorten(split)}': {did_you_mean(wanted, tables)}")

@@ -21,11 +21,9 @@ from auxlearn.core.errors import (
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table, check_columns
-from auxlearn.data.dataset import CORE_SPLITS, TextDataset, split_names
-from auxlearn.data.examples import read_dataset
+from auxlearn.data.dataset import SPLIT_COLUMN, TextDataset, split_names
+from auxlearn.data.examples import as_one_split, read_dataset
 from auxlearn.data.folders import LABEL_NAMES
-
-SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the table has it
 
 WHERE = "data in memory"
 
@@ -106,16 +104,18 @@ def memory_tables(
         table = _table(part, where, columns)
         if class_names and key == "train":
             table = replace(table, class_names={columns.label: class_names})
-        _add(tables, text_of(key), names_of_splits[text_of(key)], table)
+        table = as_one_split(table, columns, names_of_splits[text_of(key)])
+        _add(tables, text_of(key), names_of_splits, table)
     return tables
 
 
-def _add(tables: dict[str, Table], key: str, name: str, table: Table) -> None:
+def _add(tables: dict[str, Table], key: str, names: Mapping[str, str], table: Table) -> None:
     if problem := name_problem(key):
         raise DataError(f"{table.where}: the name of a split: {problem}")
-    if name in tables:
-        raise DataError(f"{table.where}: two splits are '{name}': rename or remove one")
-    tables[name] = table
+    if names[key] in tables:
+        both = some_of(repr(one) for one in names if names[one] == names[key])
+        raise DataError(f"{table.where}: {both} are one split: rename or remove one")
+    tables[names[key]] = table
 
 
 def divided(
@@ -132,8 +132,7 @@ def divided(
                 f"{table.where}: there is no column '{shorten(column)}' that names splits: "
                 f"{did_you_mean(column, table.columns)}"
             )
-        _check_undivided(table, columns)
-        return {only: table}
+        return {only: as_one_split(table, columns, "train")}
     if len(table) == 0:
         raise DataError(f"{table.where} has no rows")
     rows: dict[str, list[int]] = {}
@@ -147,27 +146,17 @@ def divided(
     tables: dict[str, Table] = {}
     kept = {name: values for name, values in table.columns.items() if name != column}
     kept_table = replace(table, columns=kept)
-    for key, name in split_names(rows).items():
-        _add(tables, key, name, kept_table.select(rows[key]))
+    names = split_names(rows)
+    for key in names:
+        _add(tables, key, names, kept_table.select(rows[key]))
     return tables
-
-
-def _check_undivided(table: Table, columns: Columns) -> None:
-    """Check that no column of a table that is read as one split names splits by another name."""
-    used = (columns.text, columns.text_pair, columns.label)
-    for name in (name for name in table.columns if name not in used):
-        values = {value if isinstance(value, str) else "" for value in table.columns[name]}
-        if len(values) > 1 and {*split_names(values).values()} <= {*CORE_SPLITS}:
-            raise DataError(
-                f"{table.where}: column '{shorten(name)}' holds {some_of(sorted(values))}: if it "
-                f"divides the table into splits, rename it to '{SPLIT_COLUMN}', else remove it"
-            )
 
 
 def _table(data: Any, where: str, columns: Columns) -> Table:
     """Return a table with plain Python values."""
     places, class_names = None, None
     notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
     if _is_frame(data):
         names = [text_of(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
@@ -181,7 +170,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
                 "known: load it without streaming=True"
             )
         found = dataset_table(data, where, columns)
-        class_names, notes = found.class_names, found.notes
+        class_names, notes, unread = found.class_names, found.notes, found.unread
         names, values = list(found.columns), list(found.columns.values())
     elif isinstance(data, Mapping):
         names = [text_of(name) for name in data]
@@ -195,8 +184,9 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     if len(set(lengths.values())) > 1:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
-    columns_by_name = dict(zip(names, values, strict=True))
-    return Table(where, columns_by_name, places=places, notes=notes, class_names=class_names)
+    by_name = dict(zip(names, values, strict=True))
+    table = Table(where, by_name, places=places, notes=notes, unread=unread)
+    return replace(table, class_names=class_names)
 
 
 def is_table(data: Any) -> bool:

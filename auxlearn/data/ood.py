@@ -135,10 +135,27 @@ def match_labels(model: Sequence[str], split: Split, source: OODSource) -> tuple
     )
 
 
+def check_pairs(name: str, split: Split, trained_on_pairs: bool | None) -> None:
+    """Check that a split has pairs of texts if the data of the run have them, as far as known."""
+    pairs = split.text_pairs is not None
+    if trained_on_pairs not in (None, pairs):
+        raise DataError(
+            f"'{name}' has {'pairs of texts' if pairs else 'single texts'}, but the run was "
+            f"trained on {'single texts' if pairs else 'pairs of texts'}"
+            + ("" if pairs else ": name the column of the second text with --text-pair-column")
+        )
+
+
 def load_ood_set(
-    source: OODSource, dataset: str, label_names: Sequence[str], kind: Kind = CLASSIFICATION
+    source: OODSource,
+    dataset: str,
+    label_names: Sequence[str],
+    kind: Kind = CLASSIFICATION,
+    pairs: bool | None = None,
 ) -> OODSet:
-    """Load an out-of-distribution set, of the kind of the labels of the run."""
+    """Load an out-of-distribution set, of the kind of the labels of the run and, where that is
+    known, of ``pairs`` of texts as its own data are.
+    """
     if source.kind not in (None, kind.name):
         raise ConfigError(
             f"ood: '{source.name}' has kind: {source.kind}, but the run is of {kind.name}: a run "
@@ -147,6 +164,7 @@ def load_ood_set(
     source = source.model_copy(update={"kind": kind.name})
     source = with_cards(source, dataset, label_names)
     split = _read(source, source.split)
+    check_pairs(source.name, split, pairs)
     for column in source.subsets or ():
         if column not in split.meta:
             raise DataError(
@@ -212,7 +230,8 @@ def load_ood_sets(
                 f"data set '{dataset.name}' has a split '{source.name}': give the "
                 f"out-of-distribution set {source.dataset} another name with 'name'"
             )
-    trained = (dataset.name, dataset.label_names, dataset.kind)
+    pairs = dataset.splits["train"].text_pairs is not None
+    trained = (dataset.name, dataset.label_names, dataset.kind, pairs)
     sets = [load_ood_set(source, *trained) for source in sources]
     notes = []
     card = None if user_path(spec, DataError).exists() else _card(spec)

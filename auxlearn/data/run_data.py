@@ -22,14 +22,14 @@ from auxlearn.data.load import (
     load_dataset,
     with_dev,
 )
-from auxlearn.data.ood import OODSet, load_ood_sets
+from auxlearn.data.ood import OODSet, check_pairs, load_ood_sets
 from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
-AUDIT_FORMAT = 2
+AUDIT_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,9 @@ def split_validation(
         return train, None
     if source.file is not None:
         examples = parse_examples(read_table(source.file), columns)
-        return train, to_split(examples, source.file.stem, dataset.label_names)
+        further = to_split(examples, source.file.stem, dataset.label_names)
+        check_pairs(source.file.name, further, train.text_pairs is not None)
+        return train, further
     if source.share is not None:
         remaining, held_out = hold_out(train, source.share, seed=0)
         return replace(remaining, name="train"), held_out

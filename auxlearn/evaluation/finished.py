@@ -16,7 +16,7 @@ from auxlearn.core.validation import Option
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
-from auxlearn.data.ood import OODSet, card_subsets, match_labels, with_cards
+from auxlearn.data.ood import OODSet, card_subsets, check_pairs, match_labels, with_cards
 from auxlearn.kinds.base import kind_of
 from auxlearn.results.folder import RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import JSON, check_output_file
@@ -163,13 +163,7 @@ def mapped_set(trained: RunResults, source: OODSource, evaluated: Split) -> OODS
     classes = trained.dataset.label_names
     source = with_cards(source, trained.dataset.name, classes)
     source = source.model_copy(update={"subsets": card_subsets(source, evaluated)})
-    pairs = evaluated.text_pairs is not None
-    if trained.dataset.pairs is not None and trained.dataset.pairs != pairs:
-        raise DataError(
-            f"'{source.name}' has {'pairs of texts' if pairs else 'single texts'}, but the run was "
-            f"trained on {'single texts' if pairs else 'pairs of texts'}"
-            + ("" if pairs else ": name the column of the second text with --text-pair-column")
-        )
+    check_pairs(source.name, evaluated, trained.dataset.pairs)
     return OODSet(source, *match_labels(classes, evaluated, source))
 
 

@@ -120,7 +120,8 @@ def texts_table(found: Table | list[str], where: str) -> tuple[Table, bool]:
         raise DataError(f"{where} contains no text")
     inside = found[: max(rows)]
     blank = [number for number, line in enumerate(inside, 1) if is_blank(line)]
-    note = f"blank lines are left out: {some_of(blank)} of {where}"
+    lines = "line" if len(blank) == 1 else "lines"
+    note = f"blank lines are left out: {lines} {some_of(blank)} of {where}"
     notes = (note,) if blank else ()
     return Table(where, {"text": list(rows.values())}, list(rows), notes=notes), False
 

@@ -160,7 +160,7 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
         for suffix in (".csv", ".jsonl", ".parquet"):
             output = tmp_path / f"out{suffix}"
             result = call("predict", run, "--file", tmp_path / name, "--output", output)
-            assert ("in.csv:3" if name == "in.csv" else "left out: 2 of") in result.stderr
+            assert ("in.csv:3" if name == "in.csv" else "left out: line 2 of") in result.stderr
             labels = READ[suffix](output)["predicted_label"]
             assert labels.dropna().tolist() == whole["predicted_label"].tolist()
             assert len(labels) == 2 + (name == "in.csv")

@@ -26,6 +26,7 @@ ROWS = [
     for n, line in enumerate(helpers.LINES[:12])
 ]
 FRAME = pd.DataFrame(ROWS)
+PLAIN = FRAME.drop(columns="split")
 
 
 def write_folder(folder: Path) -> Path:
@@ -277,8 +278,8 @@ MISTAKES = {
         {"text": ["a", "\ud800"], "label": ["x", "y"]},
         "row 2: column 'text': half of a",
     ),
-    "a path as a split": ({"train": FRAME, "../x": FRAME}, "'../x' is not a plain name"),
-    "two dev splits": ({"train": FRAME, "dev": FRAME, "Dev": FRAME}, "two splits are 'dev'"),
+    "a path as a split": ({"train": PLAIN, "../x": PLAIN}, "'../x' is not a plain name"),
+    "two dev splits": ({"train": PLAIN, "dev": PLAIN, "Dev": PLAIN}, "'dev', 'Dev' are one split"),
     "a number": (3, "3 (int) is not a data set: give a DataFrame"),
     "texts alone": (["a", "b"], "is not a data set: give a DataFrame"),
 }

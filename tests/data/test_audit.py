@@ -144,6 +144,13 @@ def test_numbers_far_from_zero_and_columns_of_texts_that_are_not_read_are_named(
     assert "2 different numbers in 6 examples are predicted" in few
     bodies = [f"a longer text of many words {n}" for n in range(6)]
     assert "column 'body' holds texts that are not read" in remarks(list("ababab"), body=bodies)
+    named = remarks(list("ababab"), hypothesis=list("ababab"))
+    assert "column 'hypothesis' holds texts that are not read" in named
+    for mark in "|;,":
+        joined = remarks(["a", f"a{mark}b", "c"] * 2)
+        assert f"label 'a{mark}b' is read as a class of its own" in joined
+    assert "labels that differ only in" in remarks([True, 0, 1] * 2)
+    assert remarks(["Paris, UK", "London, UK"] * 3) == ""
     assert remarks(list("ababab"), source=["a site on the web"] * 6, id=list("uvwxyz")) == ""
 
 

@@ -188,6 +188,9 @@ def test_evaluation_split_needs_no_train_and_may_be_missing(tmp_path):
     write_splits(tmp_path / "one", test=ROWS)
     split, _ = load_evaluated(tmp_path / "one", "test")
     assert (split.label_names, split.labels) == (("bad", "good"), (1, 0, 1))
+    write_splits(tmp_path / "small", train=ROWS[:2])
+    with one_line(DataError, "has no split 'test': known: train"):
+        load_evaluated(tmp_path / "small", "test")
     write_splits(tmp_path, validation=ROWS)
     assert len(load_evaluated(tmp_path, "dev")[0]) == 3
     with one_line(DataError, "has no split 'test'", "dev"):

@@ -159,6 +159,14 @@ def test_pairs_and_subsets_that_do_not_fit_are_refused(tmp_path):
         load(split="tests")
 
 
+@pytest.mark.parametrize("pairs", [True, False])
+def test_pairs_for_a_run_on_single_texts_are_refused(pairs, tmp_path):
+    more = {"text_pair": "b"} if pairs else {}
+    folder = write(tmp_path / "set", test=[("a", "x", more), ("b", "y", more)])
+    with one_line(DataError, "'set' has", "but the run was trained on"):
+        load_ood_set(OODSource(dataset=str(folder), name="set"), "d", ("x", "y"), pairs=not pairs)
+
+
 def test_an_unavailable_set_of_the_card_is_skipped_with_a_note(tmp_path):
     folder = write(
         tmp_path / "sst2",

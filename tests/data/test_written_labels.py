@@ -236,6 +236,30 @@ def test_a_column_of_splits_by_another_name_is_said(column, tmp_path):
     assert len(load(frame).splits["train"]) + len(load(frame).splits["dev"]) == 4
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".tsv", None])
+@pytest.mark.parametrize("column", ["split", "set"])
+def test_rows_of_another_split_are_refused(column, suffix, tmp_path):
+    data = written(tmp_path, "xyxy", suffix=suffix or ".csv", **{column: ["train", "test"] * 2})
+    if suffix is None:
+        data = {"train": pd.read_csv(tmp_path / "train.csv")}
+    with one_line(DataError, f"column '{column}' holds test, train"):
+        load(data)
+
+
+def test_two_spellings_of_a_split_are_named():
+    frame = pd.DataFrame({"text": [*"ab"], "label": [*"xy"], "split": ["train", "Train"]})
+    with one_line(DataError, "'train', 'Train' are one split"):
+        load(frame)
+
+
+def test_all_columns_and_that_of_scores_are_named(tmp_path):
+    rows = Dataset.from_dict({"input_ids": [[1, 2]], "label": ["x"]})
+    with one_line(DataError, "its columns are label, input_ids"):
+        load(rows)
+    with one_line(DataError, "read by label_column score"):
+        load(written(tmp_path, ["0,5", "1,5"], suffix=".csv", column="score"))
+
+
 @pytest.mark.parametrize(("suffix", "mark"), [(".csv", ";"), (".csv", "\t"), (".tsv", ",")])
 def test_columns_by_another_separator_are_said(suffix, mark, tmp_path):
     (tmp_path / f"train{suffix}").write_text(f"text{mark}label\na{mark}x\n")
