@@ -20,11 +20,8 @@ from auxlearn.results.folder import RunFolder
 from tests import helpers
 from tests.cli.helpers import call
 from tests.helpers import read_lines
+from tests.trained import example
 
-WORDS = (
-    *("alpha", "beta", "gamma", "delta", "runs", "eats", "sees", "the", "a"),
-    *("Paris", "London", "John", "Mary"),
-)
 KINDS = ("multi_label", "regression", "token_classification", "dependency")
 
 #: What takes several runs is tested with one kind in every run of the tests, with all in the slow.
@@ -32,26 +29,12 @@ ONE_AND_SLOW = [
     kind if kind == "token_classification" else pytest.param(kind, marks=pytest.mark.slow)
     for kind in KINDS
 ]
-SPANS = {"Paris": "B-LOC", "London": "B-LOC", "John": "B-PER", "Mary": "B-PER"}
 FIRST = {
     "multi_label": "micro_f1",
     "regression": "pearson",
     "token_classification": "span_f1",
     "dependency": "las",
 }
-
-
-def example(kind, draw):
-    words = [draw.choice(WORDS) for _ in range(draw.randint(4, 9))]
-    text = " ".join(words)
-    if kind == "multi_label":
-        return {"text": text, "label": [w for w in ("Paris", "London", "John") if w in words]}
-    if kind == "regression":
-        return {"text": text, "label": words.count("the") + 0.5 * words.count("a") + 0.25}
-    if kind == "dependency":  # all hang on the first word
-        relations = ["det" if word in ("the", "a") else "dep" for word in words[1:]]
-        return {"tokens": words, "head": [0] + [1] * len(relations), "deprel": ["root", *relations]}
-    return {"tokens": words, "tags": [SPANS.get(word, "O") for word in words]}
 
 
 @pytest.fixture(scope="module")

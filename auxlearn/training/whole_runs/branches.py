@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import Interrupted, RunError
@@ -32,6 +30,7 @@ from auxlearn.executors.jobs import Executor, Job, run_jobs
 from auxlearn.kinds.base import kind_of
 from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder, recorded_inputs
+from auxlearn.results.loggers import ForwardingReporter
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
 from auxlearn.results.record import LOGS, Branch, RunResults
@@ -325,25 +324,17 @@ class _Training:
         return inputs | code_content(self.config)
 
 
-class _OnceReporter(Reporter):
+class _OnceReporter(ForwardingReporter):
     """Shows each message of several runs once, and their progress as it is."""
 
     def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
+        super().__init__(reporter, ())
         self._messages: set[str] = set()
 
     def message(self, text: str) -> None:
         if text not in self._messages:
             self._messages.add(text)
-            self._reporter.message(text)
-
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        with self._reporter.progress(title, total) as advance:
-            yield advance
-
-    def log(self, entry: dict[str, Any]) -> None:
-        self._reporter.log(entry)
+            super().message(text)
 
 
 def _copy_folder(source: Path, target: Path, changed: Mapping[str, str] | None = None) -> None:
