@@ -27,6 +27,7 @@ from auxlearn.data.dataset import (
     SPLIT_COLUMN,
     Split,
     TextDataset,
+    find_split,
     in_reading_order,
     split_names,
 )
@@ -370,6 +371,9 @@ def read_dataset(
             )
         splits[split], note = _by_names_of_train(examples, split, names, present, columns)
         notes += [note] if note else []
+        usual = find_split(split, CORE_SPLITS)
+        if usual in CORE_SPLITS and usual != split:
+            notes.append(f"split '{split}' is a further evaluation set, as there is {usual} too")
     return TextDataset(
         name=name,
         splits=splits,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -65,8 +64,11 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
         names = (None, None) if is_table else ("text", "text_pair")
         return TextSource(table, texts if is_table else None, None, *names)
     if isinstance(texts, str):
-        if Path(texts).suffix.lower() in (".txt", *READ_FORMATS) and os.path.isfile(texts):
-            raise DataError(f"'{texts}' is a file: give pathlib.Path('{texts}') to read its texts")
+        if Path(texts).suffix.lower() in (".txt", *READ_FORMATS) and len(texts.split()) == 1:
+            raise DataError(
+                f"'{shorten(texts, 200)}' looks like a file: give a pathlib.Path to read its "
+                "texts, or a list of one text"
+            )
         texts = [texts]
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
     texts, text_pairs = as_list(texts), as_list(text_pairs)

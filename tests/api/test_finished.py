@@ -7,6 +7,7 @@ import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -208,9 +209,12 @@ def test_mistakes_in_the_texts_are_one_line(run, given, message, tmp_path, monke
 
 def test_the_path_of_a_file_is_no_text(run, tmp_path):
     (tmp_path / "new.csv").write_text("text\na\n")
-    for function, first in ((auxlearn.predict, run), (auxlearn.score, "tiny")):
-        with pytest.raises(UserError, match=r"new\.csv' is a file: give pathlib\.Path\('"):
-            function(first, str(tmp_path / "new.csv"))
+    for name, (function, first) in product(
+        ("new.csv", "missing.csv"), ((auxlearn.predict, run), (auxlearn.score, "tiny"))
+    ):
+        with pytest.raises(UserError, match=rf"{name}' looks like a file: give a pathlib\.Path"):
+            function(first, str(tmp_path / name))
+    assert list(auxlearn.predict(run, ["new.csv"]).text) == ["new.csv"]
 
 
 def test_threads_leave_what_a_process_has_once_as_it_is(run, expected):

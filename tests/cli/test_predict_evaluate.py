@@ -111,7 +111,10 @@ def test_predict_reads_arguments_files_and_standard_input_alike(finished, tmp_pa
     for suffix, content in (("txt", plain), ("jsonl", rows)):
         (tmp_path / f"texts.{suffix}").write_text(content)
         assert call("predict", run, "--file", tmp_path / f"texts.{suffix}").stdout == expected
-        assert call("predict", run, typed=content).stdout == expected
+        typed = call("predict", run, typed=content)
+        assert typed.stdout == expected
+        note = "blank lines are left out: lines 2, 4" if suffix == "txt" else ""
+        assert note in typed.stderr
     (tmp_path / "odd.csv").write_text("body\nhello\n")
     assert call("predict", run, "--file", tmp_path / "odd.csv", "--text-column", "body").stdout
 

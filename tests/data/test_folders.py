@@ -110,6 +110,16 @@ def test_further_files_are_splits_by_their_name(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("further", "usual"), [("training", "train"), ("validation", "dev")])
+def test_a_second_split_by_another_name_is_an_evaluation_set_with_a_note(tmp_path, further, usual):
+    write_splits(tmp_path, train=ROWS, dev=ROWS, **{further: ROWS})
+    dataset = read_folder(tmp_path)
+    assert set(dataset.splits) == {"train", "dev", further}
+    assert dataset.notes == (
+        f"split '{further}' is a further evaluation set, as there is {usual} too",
+    )
+
+
 def test_meta_file_adds_meta_columns(tmp_path):
     write_splits(tmp_path, train=ROWS)
     (tmp_path / "train_meta.tsv").write_text("line\tkind\n1\ta\n2\tb\n3\tc\n")

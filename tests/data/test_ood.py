@@ -9,13 +9,15 @@ import pytest
 
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import DataError
-from auxlearn.core.settings import OODSource
+from auxlearn.core.settings import Columns, OODSource, ValidationSource
 from auxlearn.data.dataset import Split
+from auxlearn.data.folders import read_folder
 from auxlearn.data.load import card_names, find_card, load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, match_labels, with_labels_of
+from auxlearn.data.run_data import split_validation
 from auxlearn.evaluation.finished import read_evaluated
 from auxlearn.kinds.base import kind_of
-from tests.helpers import one_line
+from tests.helpers import one_line, write_splits
 
 NLI = ("entailment", "neutral", "contradiction")
 HANS = ("entailment", "non-entailment")
@@ -220,3 +222,15 @@ def test_forms_in_a_configuration(tmp_path):
     file.write_text(config.to_yaml())
     assert load_config(file) == config
     assert config.digest != RunConfig().digest
+
+
+@pytest.mark.parametrize("trained_on_pairs", [False, True])
+def test_examples_that_drive_the_weights_are_pairs_as_train_has_them(trained_on_pairs, tmp_path):
+    single = [{"text": f"text {label}", "label": label} for label in ("no", "yes")]
+    pairs = [row | {"text_pair": "a second one"} for row in single]
+    rows, others = (pairs, single) if trained_on_pairs else (single, pairs)
+    write_splits(tmp_path, other=others)
+    write_splits(tmp_path / "set", train=rows)
+    dataset = read_folder(tmp_path / "set")
+    with one_line(DataError, "other.jsonl", "the run was trained on"):
+        split_validation(dataset, ValidationSource(file=tmp_path / "other.jsonl"), Columns())
