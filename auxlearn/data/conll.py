@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -25,7 +26,7 @@ def read_conll(path: Path, text: str) -> Table:
     """Read columns divided by tabs if every line has one, else by spaces and tabs: the word first,
     its tag last. A first column that numbers the words is left out, and so are lines that begin
     with ``-DOCSTART-`` and comments before a sentence: lines that begin with # and have another
-    number of columns than the words, or a last cell that is the tag of no other line.
+    number of columns than the words, or a last cell that is no tag of a word.
     """
     blocks = [
         [(number, line.strip(" \t")) for number, line in block if not line.startswith("-DOCSTART-")]
@@ -33,10 +34,16 @@ def read_conll(path: Path, text: str) -> Table:
     ]
     words = [line for block in blocks for _, line in block if not line.startswith("#")]
     divider = " *\t *" if all("\t" in line for line in words) else "[ \t]+"
-    known = [re.split(divider, line) for line in words]
+    # A line that begins with # behind a word is one too: some hashtags have a tag of their own.
+    known = [
+        re.split(divider, line)
+        for block in blocks
+        for _, line in itertools.dropwhile(lambda numbered: numbered[1].startswith("#"), block)
+    ]
     widths, tags = Counter(map(len, known)), {cells[-1] for cells in known}
     width = widths.most_common(1)[0][0] if widths else 0
     sentences: list[Sentence] = []
+    left_out: list[str] = []  # comments that have as many columns as the words
     for block in blocks:
         sentence: Sentence = []
         for number, line in block:
@@ -45,6 +52,8 @@ def read_conll(path: Path, text: str) -> Table:
             is_like_words = len(cells) == width and is_tagged
             if sentence or is_like_words or not line.startswith("#"):
                 sentence.append((number, cells))
+            elif len(cells) == width and cells[0] != "#":
+                left_out.append(f"line {number:,}, '{shorten(line)}'")
         if sentence:
             sentences.append(sentence)
     _check_format(path, text, sentences)
@@ -57,6 +66,11 @@ def read_conll(path: Path, text: str) -> Table:
             continue
         raise DataError(f"{path}:{number}: {fault}: '{shorten(' '.join(cells))}'")
     notes, first = [], 0
+    if left_out:
+        notes.append(
+            f"lines that begin with # are left out as comments, as no word has such a tag: "
+            f"{len(left_out):,}, the first is {left_out[0]}"
+        )
     if _are_numbered(sentences):
         first = 1
         notes.append("the first column numbers the words: the second one is read as the word")

@@ -60,6 +60,8 @@ def test_number_signs_and_digits_that_are_words(tmp_path):
     found = read_table(path)
     assert found.columns["tokens"] == [["#", "1"], ["#tag", "2", "#"], ["2014"]]
     assert not found.notes
+    path.write_text("#a HT\nit O\n#b HT\n\n#c HT\n\n#d HT\n")  # on hashtags alone
+    assert read_table(path).columns["tokens"] == [["#a", "it", "#b"], ["#c"], ["#d"]]
     path.write_text("10\u00a0000 O\n\u3000x B-X\n")  # spaces of Unicode divide nothing
     assert read_table(path).columns["tokens"] == [["10\u00a0000", "\u3000x"]]
     path.write_text("New York\tB-X\nis\tO\n")
@@ -68,6 +70,11 @@ def test_number_signs_and_digits_that_are_words(tmp_path):
 
 #: Columns whose last one may not be that of the tags, and what is said.
 SAID = {
+    "a hashtag, or a comment": (
+        "#begin document\nIt O\nis O\n\n#tag O\n\n#other HT\nIt O\n",
+        "lines that begin with # are left out as comments, as no word has such a tag: 2, the first "
+        "is line 1, '#begin document'",
+    ),
     "lemmas last": (
         "EU NNP eu\nrejects VBZ reject\n",
         "the last one of 3 columns is read as the tags",
