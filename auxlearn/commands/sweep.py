@@ -146,7 +146,7 @@ def _report(results: SweepResults) -> None:
     from auxlearn.results import console
 
     out = console.output()
-    failed, folder = results.failed, results.folder
+    failed, folder = results.failed, Path(results)
     if len(failed) < len(results.trials):
         console.print_results(*compare(folder).to_terminal())
     for record in failed:

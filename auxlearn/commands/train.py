@@ -76,7 +76,7 @@ def command(
 
     results = train(config, reporter, jobs=jobs)
 
-    folder = results.folder or RunFolder.of(config).path
+    folder = RunFolder.of(config).path
     metric = results.config["metric"]
     print_results("", metrics_table(results.evaluations), "")
     print_results(*example_sentences(results.evaluations))

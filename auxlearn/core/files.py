@@ -263,6 +263,12 @@ def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) 
     return expand(text, error)
 
 
+def from_here(path: Path) -> str:
+    """Return a path from the working folder, where it is in that, as a user writes it."""
+    here = Path.cwd()
+    return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
 class _NotRegularError(OSError):
     """A pipe, a device or a folder in place of a file."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -19,6 +18,7 @@ from auxlearn.core.files import (
     Damaged,
     content_digest,
     expand,
+    from_here,
     name_problem,
     read_json,
     read_record,
@@ -302,7 +302,7 @@ class RunResults:
         factors: Of each task that is made of several objectives, the weight of each value of each
             axis within the task at the end: that of its members that have it, by axis and value.
             Empty for rules that do not weigh members.
-        folder: The run folder; not part of what the file holds.
+        folder: The run folder, in full; not part of what the file holds.
     """
 
     config: dict[str, Any]
@@ -329,7 +329,7 @@ class RunResults:
     def __fspath__(self) -> str:
         if self.folder is None:
             raise RunError("these results do not know their run folder: give its path")
-        return os.fspath(self.folder)
+        return from_here(self.folder)
 
     @property
     def kind(self) -> Kind:
@@ -350,7 +350,7 @@ class RunResults:
             for name, found in list(self.evaluations.items())[:SHOWN_SETS]
         )
         more = len(self.evaluations) - SHOWN_SETS
-        place = "" if self.folder is None else f" in {shorten(str(self.folder), 200)}"
+        place = "" if self.folder is None else f" in {shorten(from_here(self.folder), 200)}"
         return (
             f"<RunResults{place}: {shorten(self.dataset.name)}, "
             f"{shorten(Path(str(self.config['encoder'])).name)}, {aux}, "
@@ -420,7 +420,7 @@ class RunResults:
                 f"{path} is of another run than config.yaml (hash {found.digest}, not {written}): "
                 f"{advice}"
             )
-        return replace(found, folder=folder)
+        return replace(found, folder=folder.absolute())
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""

@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import html
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from auxlearn.core.errors import SweepError, shorten
 from auxlearn.core.files import (
     cannot_write,
     delete_parts,
+    from_here,
     read_record,
     write_checked_json,
     write_json,
@@ -221,12 +221,12 @@ class SweepResults:
     """The trials of a sweep; as a path it is the sweep's folder, which ``compare`` takes."""
 
     name: str
-    folder: Path
+    folder: Path  # in full, so that it stays this one if the working folder changes
     axes: tuple[str, ...]  # what trials differ in apart from the seed, in order
     trials: tuple[TrialRecord, ...]  # one record for each trial, failed ones included
 
     def __fspath__(self) -> str:
-        return os.fspath(self.folder)
+        return from_here(self.folder)
 
     @property
     def failed(self) -> tuple[TrialRecord, ...]:
@@ -236,7 +236,7 @@ class SweepResults:
     def __repr__(self) -> str:
         states = Counter(trial.state for trial in self.trials)
         shown = ", ".join(f"{count} {state}" for state, count in states.items())
-        place = shorten(str(self.folder), 200)
+        place = shorten(from_here(self.folder), 200)
         return f"<SweepResults in {place}: {len(self.trials)} trials, {shown}>"
 
     def _repr_html_(self) -> str:

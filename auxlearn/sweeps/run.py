@@ -178,4 +178,4 @@ def sweep(
             cache_dir=None if cache_dir is None else os.fspath(cache_dir),
             reporter=reporter or default_reporter(verbose),
         )
-    return SweepResults(read.name, folder.path, read.axes, tuple(records))
+    return SweepResults(read.name, folder.path.absolute(), read.axes, tuple(records))

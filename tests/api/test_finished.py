@@ -365,6 +365,19 @@ def test_results_stand_for_their_folder_and_are_refused_without_one(run):
         auxlearn.load_run("nowhere")
 
 
+def test_results_stand_for_their_run_wherever_the_program_goes(run, tmp_path, monkeypatch):
+    for place in ("here", "there"):
+        shutil.copytree(run, tmp_path / place / "run")
+    monkeypatch.chdir(tmp_path / "here")
+    results = auxlearn.load_run("run")
+    assert os.fspath(results) == "run"
+    assert repr(results).startswith("<RunResults in run: ")
+    monkeypatch.chdir(tmp_path / "there")
+    assert results.folder == Path(os.fspath(results)) == tmp_path / "here" / "run"
+    shutil.rmtree(tmp_path / "there" / "run")
+    assert len(auxlearn.predict(results, TEXTS)) == len(TEXTS)
+
+
 SCORED = ["The parser reads a file.", "A tagger learns words."]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,8 @@ def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp
     again = InlineExecutor()
     for output in (tmp_path / "sw", "./sw/"):
         assert auxlearn.sweep(source, output=output, executor=again).trials == found.trials
+    assert os.fspath(found) == "sw"
+    assert found.folder == tmp_path / "sw"
     Path("sw").rename("moved")
     for one in (source, "moved/sweep.yaml"):
         assert auxlearn.sweep(one, output="moved", executor=again).trials == found.trials

@@ -295,7 +295,7 @@ class _Training:
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
         results.save(self.folder.path)
         _delete_models(self.folder)
-        return replace(results, folder=self.folder.path)
+        return replace(results, folder=self.folder.path.absolute())
 
     def _record(self, weights: Weights, taken: bool) -> Branch:
         path, results = self.paths[weights], self.found[weights]
