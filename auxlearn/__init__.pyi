@@ -26,6 +26,7 @@ from auxlearn.tasks.base import (
     AuxiliaryTask as AuxiliaryTask,
     MaskedLanguageModelling as MaskedLanguageModelling,
 )
+from auxlearn.tasks.collator import MaskingCollator as MaskingCollator
 from auxlearn.training.pretrain import pretrain as pretrain
 from auxlearn.training.train import train as train
 from auxlearn.weighting.base import Weighting as Weighting

@@ -133,6 +133,22 @@ def load_encoder(
     return encoder
 
 
+def around_language_model(model: Any, tokenizer: Any) -> SharedEncoder:
+    """Return an encoder around a masked language model of transformers, which is left as it is; its
+    classification head has no weights.
+    """
+    config: Any = getattr(model, "config", None)
+    expected: Any = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None)
+    if expected is None or not isinstance(model, expected):
+        raise EncoderError(f"a {type(model).__name__} is no AutoModelForMaskedLM of transformers")
+    family_of(config.model_type)
+    checks.check_vocabulary(config.name_or_path, tokenizer, model)
+    with quiet_transformers(), torch.device("meta"):
+        classifier = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)](copy.deepcopy(config))
+    setattr(classifier, classifier.base_model_prefix, model.base_model)
+    return SharedEncoder(classifier, model, tokenizer)
+
+
 def _with_weights(
     model_class: Any, config: Any, weights: Mapping[str, Tensor], name: str
 ) -> tuple[Any, Mapping[str, Any]]:

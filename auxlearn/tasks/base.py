@@ -216,11 +216,13 @@ class MaskedLanguageModelling(AuxiliaryTask):
         random_ids: Token ids that random replacements are drawn from, ``(n,)``: the vocabulary
             without special tokens.
         rate_factor: What the probabilities are multiplied by in this step; 1 without a schedule.
+        parts: Strategies that this one is made of.
     """
 
     Options = MaskingOptions
     options: MaskingOptions
     rate_factor = 1.0
+    parts: Sequence[MaskedLanguageModelling] = ()
 
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts (the train split or ``corpus``) and the ids of random replacements."""
@@ -294,7 +296,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
             ValueError: :meth:`mask_probabilities` or :meth:`choose_tokens` returned a wrong shape
                 or invalid values.
         """
-        chosen = self._chosen(batch, generator)
+        chosen = self.checked_choice(batch, generator)
         corrupted = self._corrupt(encoder, batch, chosen, generator)
         logits = encoder.predict_tokens(replace(batch, input_ids=corrupted), chosen)
         return mean_cross_entropy(logits, batch.input_ids[chosen])
@@ -315,7 +317,7 @@ class MaskedLanguageModelling(AuxiliaryTask):
 
     def items(self, batch: Batch, generator: torch.Generator) -> int:
         """Return the number of chosen tokens."""
-        return int(self._chosen(batch, generator).sum())
+        return int(self.checked_choice(batch, generator).sum())
 
     def checked_probabilities(self, batch: Batch) -> Tensor:
         """Return :meth:`mask_probabilities`; a ``ValueError`` if shape or values are wrong."""
@@ -323,7 +325,8 @@ class MaskedLanguageModelling(AuxiliaryTask):
         self._check(probabilities, batch)
         return probabilities
 
-    def _chosen(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def checked_choice(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return :meth:`choose_tokens`; a ``ValueError`` if shape or values are wrong."""
         chosen = self.choose_tokens(batch, generator)
         where = f"choose_tokens of task '{self.name}'"
         self._check_shape(where, chosen, batch.input_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -67,7 +68,6 @@ class InforMask(ScoredMasking):
         ids, maskable = self.texts.input_ids.long(), self.texts.maskable
         if self.options.rates:
             return rates_of(context, self.options.rates)[ids]
-        self.pairs = text_pairs(self.texts)
         generator = context.generator("informask")
         counts = torch.zeros(len(ids), dtype=torch.float64)
         with context.progress("informative masks", len(self.texts)) as advance:
@@ -98,9 +98,13 @@ class InforMask(ScoredMasking):
             row[maskable] = self._best(self._pmi(ids[maskable]), rate, generator)
         return chosen
 
+    @cached_property
+    def _pairs(self) -> Any:
+        return text_pairs(self.texts)
+
     def _pmi(self, ids: Tensor) -> Tensor:
         kinds, place = np.unique(ids.numpy(), return_inverse=True)
-        together = self.pairs[kinds][:, kinds].toarray().astype(np.float64)
+        together = self._pairs[kinds][:, kinds].toarray().astype(np.float64)
         alone = together.diagonal()
         expected = np.outer(alone, alone).clip(1) / len(self.texts)
         found = np.log(np.where(together > 0, together, expected) / expected)

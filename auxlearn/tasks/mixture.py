@@ -51,23 +51,26 @@ class Mixture(MaskedLanguageModelling):
     Options = MixtureOptions
     options: MixtureOptions
 
-    def prepare(self, context: ObjectiveContext) -> None:
-        super().prepare(context)
+    def __init__(self, options: MixtureOptions) -> None:
+        super().__init__(options)
         self.parts: list[MaskedLanguageModelling] = []
-        for choice in self.options.strategies:
+        for choice in options.strategies:
             cls = TASKS.get(choice.name)
             if not issubclass(cls, MaskedLanguageModelling):
-                raise ConfigError(f"{context.name}: '{choice.name}' is no masking strategy")
+                raise ConfigError(f"{self.name}: '{choice.name}' is no masking strategy")
             if own := sorted(set(choice.options) & {*SHARED, "corruption"}):
                 raise ConfigError(
-                    f"{context.name}: {choice.name} has {own[0]} of its own: give it to the mixture"
+                    f"{self.name}: {choice.name} has {own[0]} of its own: give it to the mixture"
                 )
-            shared = {name: getattr(self.options, name) for name in SHARED}
-            options = validate(cls.Options, {**shared, **choice.options}, choice.name)
-            self.parts.append(cls(options))
-            self.parts[-1].prepare(context)
+            shared = {name: getattr(options, name) for name in SHARED}
+            self.parts.append(cls(validate(cls.Options, {**shared, **choice.options}, choice.name)))
         if not self.parts:
-            raise ConfigError(f"{context.name} has no strategies to mix: name some by strategies")
+            raise ConfigError(f"{self.name} has no strategies to mix: name some by strategies")
+
+    def prepare(self, context: ObjectiveContext) -> None:
+        super().prepare(context)
+        for part in self.parts:
+            part.prepare(context)
         self.watches_primary = any(part.watches_primary for part in self.parts)
         weights = self.options.weights or (1.0,) * len(self.parts)
         self.shares = torch.tensor(weights, dtype=torch.float64) / sum(weights)

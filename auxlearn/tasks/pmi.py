@@ -67,11 +67,10 @@ class PMI(RandomMLM):
         super().prepare(context)
         options = self.options
         counted = context.texts_of(options.counts) if options.counts else self.texts
-        found = pmi(ngram_counts([words for words, _ in runs(counted)], options.min_count))
-        self.collocations = set(sorted(found, key=lambda w: (-found[w], w))[: options.collocations])
+        best = collocations(counted, options.min_count, options.collocations)
         self.unit = torch.full((len(self.texts.input_ids),), -1)
         for words, tokens in runs(self.texts):
-            for start, stop in cut(words, self.collocations):
+            for start, stop in cut(words, best):
                 first, last = tokens[start], tokens[stop - 1]
                 self.unit[first[0] : last[1]] = int(self.texts.words[first[0]])
 
@@ -135,6 +134,12 @@ def pmi(counts: Sequence[Counter[Words]]) -> dict[Words, float]:
             if own > best[n] + 1e-12:
                 found[gram] = 2 * own - best[n]
     return found
+
+
+def collocations(texts: TokenizedTexts, min_count: int, most: int) -> set[Words]:
+    """Return the n-grams of the highest PMI, so many at most."""
+    found = pmi(ngram_counts([words for words, _ in runs(texts)], min_count))
+    return set(sorted(found, key=lambda words: (-found[words], words))[:most])
 
 
 def cut(words: Words, collocations: set[Words]) -> Iterator[tuple[int, int]]:

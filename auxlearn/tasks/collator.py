@@ -1,0 +1,266 @@
+"""The masks of a strategy as a collator, for training loops of other libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from auxlearn.core import rng
+from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.errors import ConfigError, DataError, UserError, shorten
+from auxlearn.core.files import regular, unusable, user_path, write_bytes
+from auxlearn.core.processes import process_number
+from auxlearn.core.registry import TASKS
+from auxlearn.core.validation import validate
+from auxlearn.data.batches import collate
+from auxlearn.data.dataset import Split
+from auxlearn.data.tokens import Tokenization, TokenizedTexts, tokenizer_settings
+from auxlearn.encoders.load import around_language_model
+from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import CORRUPTIONS, corrupt
+from auxlearn.tasks.base import MaskedLanguageModelling
+
+
+class MaskingCollator:
+    """Masks batches by a strategy, in place of transformers' ``DataCollatorForLanguageModeling``:
+    ``data_collator=`` of its ``Trainer``, or ``collate_fn=`` of a ``DataLoader``.
+
+    :meth:`prepare` computes once what the strategy needs (scores, frequencies, collocations, ...)
+    of all texts that are to be masked, those for evaluation included; a text is recognised by its
+    token ids. Masks are drawn as those of the auxiliary task of that name. Each batch has a
+    generator of its own, from ``seed``, the process, the seed that a ``DataLoader`` gives its
+    worker in an epoch, and the number of the batch; torch's global generators are left alone.
+
+    Args:
+        tokenizer: The fast tokenizer of the model, with which the texts are tokenised.
+        strategy: Name of a masking strategy, built in or registered.
+        max_length: Number of tokens that the texts are truncated to, special tokens included.
+        seed: Seed of everything random.
+        options: Options of the strategy, such as ``probability``; ``corpus``, ``schedule`` and
+            ``corruption: sample`` need a run of auxlearn.
+
+    Raises:
+        ConfigError: There is no such strategy or option, or it needs a run.
+
+    Examples:
+        ::
+
+            collator = auxlearn.MaskingCollator(tokenizer, "l3mask", max_length=128)
+            collator.prepare(texts, model)
+            dataset = [tokenizer(text, truncation=True, max_length=128) for text in texts]
+            Trainer(model, arguments, data_collator=collator, train_dataset=dataset).train()
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        strategy: str = "l3mask",
+        *,
+        max_length: int = 128,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        cls = TASKS.get(strategy)
+        if not issubclass(cls, MaskedLanguageModelling):
+            raise ConfigError(f"'{strategy}' is no masking strategy: choose another auxiliary task")
+        if not getattr(tokenizer, "is_fast", False) or tokenizer.mask_token_id is None:
+            raise ConfigError("MaskingCollator needs a fast tokenizer with a mask token")
+        self.task: MaskedLanguageModelling = cls(validate(cls.Options, options, strategy))
+        chosen = self.task.options
+        if chosen.corpus or chosen.schedule != "constant" or chosen.corruption == "sample":
+            raise ConfigError(
+                f"{strategy}: corpus, schedule and corruption sample need a run of auxlearn"
+            )
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.seed = seed
+        self._batches = 0
+        self._places: dict[bytes, int] = {}
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        model: Any,
+        *,
+        text_pairs: Sequence[str] | None = None,
+        labels: Sequence[Any] | None = None,
+    ) -> Self:
+        """Compute what the strategy needs of all texts, and return the collator.
+
+        Args:
+            texts: All texts that will be masked.
+            model: The pretrained ``AutoModelForMaskedLM`` to score them with, which is left as it
+                is. Scores are cached on disk.
+            text_pairs: Second texts of pairs.
+            labels: Labels of the texts, which ``selective`` needs.
+
+        Raises:
+            UserError: A text cannot be tokenised, or the strategy cannot use the model or follows
+                the loss of a training, as ``typhoon`` does.
+        """
+        if not all(isinstance(text, str) for text in (*texts, *(text_pairs or ()))):
+            raise DataError("the collator is prepared with texts alone: leave out other values")
+        names = sorted(set(labels or ()))
+        classes = None if labels is None else tuple(names.index(label) for label in labels)
+        pairs = None if text_pairs is None else tuple(text_pairs)
+        split = Split("texts", tuple(texts), classes, tuple(map(str, names)), pairs)
+        encoder, cache = around_language_model(model, self.tokenizer), TensorCache()
+        context = ObjectiveContext(
+            self.task.name,
+            encoder,
+            split,
+            Tokenization(self.tokenizer, self.max_length).tokenize_split(split, cache),
+            max_length=self.max_length,
+            cache=cache,
+            seed=self.seed,
+        )
+        with encoder.evaluating():
+            self.task.prepare(context)
+        if self.task.watches_primary:
+            raise ConfigError(
+                f"{self.task.name} follows the loss of a primary task, which a collator does not "
+                "see: choose another strategy"
+            )
+        self._take(self.task.texts)
+        return self
+
+    def _take(self, texts: TokenizedTexts) -> None:
+        self.task.texts = texts
+        rows = texts.input_ids.split(texts.lengths.tolist())
+        self._places = {row.numpy().tobytes(): place for place, row in enumerate(rows)}
+
+    def __call__(self, features: Sequence[Any]) -> dict[str, Tensor]:
+        """Return a masked batch.
+
+        Args:
+            features: What the tokenizer returned for each text: ``input_ids``, and
+                ``attention_mask`` if they are padded. Other entries are left out.
+
+        Returns:
+            ``input_ids``, ``attention_mask``, ``token_type_ids`` if the tokenizer makes them, and
+            ``labels``, the original tokens at the masked positions and -100 elsewhere; all of
+            ``(batch, length)``, int64, padded on the right.
+
+        Raises:
+            DataError: :meth:`prepare` has not seen a text.
+        """
+        batch = collate(self.task.texts, torch.tensor([self._place_of(one) for one in features]))
+        generator = self._next_generator()
+        chosen = self.task.checked_choice(batch, generator)
+        masked = corrupt(
+            batch.input_ids,
+            chosen,
+            self.tokenizer.mask_token_id,
+            self.task.random_ids,
+            generator,
+            *CORRUPTIONS[self.task.options.corruption],
+        )
+        inputs = {"input_ids": masked, "attention_mask": batch.attention_mask}
+        if batch.token_type_ids is not None:
+            inputs["token_type_ids"] = batch.token_type_ids
+        return {**inputs, "labels": batch.input_ids.masked_fill(~chosen, -100)}
+
+    def _place_of(self, feature: Any) -> int:
+        ids = torch.as_tensor(feature["input_ids"], dtype=torch.int32)
+        if "attention_mask" in feature:
+            ids = ids[torch.as_tensor(feature["attention_mask"]).bool()]
+        place = self._places.get(ids.numpy().tobytes())
+        if place is None:
+            raise DataError(
+                f"the collator was not prepared for {shorten(self.tokenizer.decode(ids))}: prepare "
+                f"all texts, and tokenise with truncation=True, max_length={self.max_length}"
+            )
+        return place
+
+    def _next_generator(self) -> torch.Generator:
+        worker = get_worker_info()
+        loader = "no worker" if worker is None else worker.seed
+        self._batches += 1
+        return rng.generator(self.seed, self.task.name, process_number(), loader, self._batches)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was prepared to a safetensors file, atomically.
+
+        Raises:
+            UserError: Nothing was prepared, the strategy keeps what is neither tensor nor number,
+                or the file cannot be written.
+        """
+        if not self._places:
+            raise UserError("nothing is prepared that could be saved: call prepare() first")
+        kept = dict(_kept(self.task))
+        for name in (field.name for field in fields(TokenizedTexts)):
+            kept[f"texts/{name}"] = getattr(self.task.texts, name)
+        tensors = {key: value for key, value in kept.items() if isinstance(value, Tensor)}
+        values = {key: value for key, value in kept.items() if key not in tensors}
+        for key, value in values.items():
+            if value is not None and not isinstance(value, int | float | str):
+                kind = f"{self.task.name} keeps {key} of type {type(value).__name__}"
+                raise UserError(f"{kind}, which cannot be saved: keep tensors, numbers and texts")
+        content = {
+            "strategy": self.task.name,
+            "options": self.task.options.model_dump(mode="json"),
+            "settings": {"max_length": self.max_length, "seed": self.seed},
+            "tokenizer": content_key(tokenizer_settings(self.tokenizer)),
+            "values": values,
+        }
+        tensors = {key: value.clone().contiguous() for key, value in tensors.items()}
+        header = {"collator": json.dumps(content), "sha256": _checksum(content, tensors)}
+        write_bytes(user_path(path), save(tensors, header))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], tokenizer: Any) -> Self:
+        """Return the collator that :meth:`save` has written; its strategy must be registered.
+
+        Raises:
+            UserError: The file is missing, damaged, or of another tokenizer.
+        """
+        place = user_path(path)
+        try:
+            os.close(regular(str(place), os.O_RDONLY))  # opening a pipe would wait for ever
+            with safe_open(place, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                header = file.metadata() or {}
+            content = json.loads(header.get("collator", "null"))
+            if content is None or header.get("sha256") != _checksum(content, tensors):
+                raise ValueError("its checksum is not that of its values")
+        except (OSError, ValueError, SafetensorError) as fault:
+            raise UserError(unusable(place, fault, "prepare and save it again")) from None
+        if content["tokenizer"] != content_key(tokenizer_settings(tokenizer)):
+            raise UserError(f"{place} belongs to another tokenizer: load it with that one")
+        made = cls(tokenizer, content["strategy"], **content["settings"], **content["options"])
+        kept = {**tensors, **content["values"]}
+        names = [field.name for field in fields(TokenizedTexts)]
+        made._take(TokenizedTexts(**{name: kept.pop(f"texts/{name}") for name in names}))
+        for key, value in kept.items():
+            owner = made.task
+            *numbers, name = key.split("/")
+            for number in numbers:
+                owner = owner.parts[int(number)]
+            owner.texts = made.task.texts
+            setattr(owner, name, value)
+        return made
+
+
+def _kept(task: MaskedLanguageModelling, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what a prepared strategy keeps, and what its parts do, by the way to it."""
+    for name, value in vars(task).items():
+        again = isinstance(getattr(type(task), name, None), cached_property)
+        if not again and name not in ("options", "texts", "parts"):
+            yield f"{prefix}{name}", value
+    for number, part in enumerate(task.parts):
+        yield from _kept(part, f"{prefix}{number}/")
+
+
+def _checksum(content: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    names = sorted(tensors)
+    return content_key(content, names, *(tensors[name] for name in names))
