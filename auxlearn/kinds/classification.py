@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from auxlearn.core.errors import DataError
+from auxlearn.core.errors import DataError, shorten
 from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import Kind, ReadLabels
@@ -33,6 +34,8 @@ MANY_LABELS = 100
 
 #: Lists of a sparse confusion matrix.
 SPARSE_KEYS = ("true", "predicted", "count")
+
+_SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
 
 #: Numbers that are held at a time.
 _BLOCK = 2**21
@@ -71,6 +74,8 @@ class Classification(Kind):
         rows = [(value,) for value in table.columns[column]]
         found = read_names(table, column, rows, self.name, columns, form)
         names = [name for (name,) in found.labels]
+        if columns.kind is None and form is None:  # train, which comes first
+            _check_no_tags(table, column, names, table.columns[columns.text])
         labels = [columns.renamed.get(name, name) for name in names]
         return ReadLabels(labels, found.form, found=names)
 
@@ -295,6 +300,20 @@ class Classification(Kind):
 
     def example(self, number: int, words: int, outputs: int) -> int:
         return number % outputs
+
+
+def _check_no_tags(table: Table, column: str, names: Sequence[str], texts: Sequence[Any]) -> None:
+    """Refuse labels that are a tag for each word: of spans, or as many as each text has words."""
+    counts = [len(name.split()) for name in names]
+    each = len({*counts}) > 1 and counts == [len(str(text).split()) for text in texts]
+    for name in dict.fromkeys(names):
+        tags = {*_DIVIDER.split(name)}
+        if len(tags) > 1 and (each or all(map(_SPAN.fullmatch, tags))):
+            raise DataError(
+                f"{table.place(names.index(name))}: the label '{shorten(name)}' in column "
+                f"'{shorten(column)}' looks like a tag for each word: --kind token_classification "
+                "reads tags divided by spaces; if it is a class, name --kind classification"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,33 @@ def test_joined_labels_are_no_labels_of_their_own(case, tmp_path):
             load(written(tmp_path, [*labels, "a", "b"], suffix=suffix), "classification")
 
 
+#: Texts and labels of which each is a tag for each word.
+TAGGED = {
+    "spans": (["EU rejects", "Ann Lee ran"], ["B-ORG O", "B-PER I-PER O"]),
+    "spans by commas, one short": (["EU rejects", "Ann Lee ran"], ["B-ORG,O", "B-PER,I-PER"]),
+    "parts of speech": (["EU rejects", "Ann", "a b c"], ["NNP VBZ", "NNP", "DT NN NN"]),
+}
+
+
+@pytest.mark.parametrize("case", TAGGED)
+def test_a_tag_for_each_word_is_no_class(case, tmp_path):
+    texts, labels = TAGGED[case]
+    folder = written(tmp_path, labels, suffix=".csv", text=texts)
+    with one_line(DataError, f"train.csv:2: the label '{labels[0]}'", "token_classification"):
+        load(folder)
+    assert load(folder, "classification").label_names == tuple(sorted(labels))
+    if case != "spans by commas, one short":
+        assert load(folder, "token_classification").kind.per_token
+    for texts, names in (
+        (["a city", "the capital"], ["Cape Town", "New York"]),  # by chance, as all are two
+        (["a city", "old"], ["Rome", "New York"]),
+    ):
+        folder = written(tmp_path / texts[1], names, suffix=".csv", text=texts)
+        assert load(folder).label_names == tuple(sorted(names))
+        (folder / "dev.csv").write_text("text,label\nnew town,New York\n")  # train alone counts
+        assert len(load(folder).splits["dev"]) == 1
+
+
 def test_names_of_several_words_are_labels(tmp_path):
     names = ["New York", "York", "R&B", "B", "a/b"]
     for kind in ("classification", "multi_label"):
