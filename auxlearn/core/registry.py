@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
@@ -28,7 +28,7 @@ _DECORATOR = re.compile(r'^@\w+\(\s*"([a-z][a-z0-9_]*)"', re.MULTILINE)
 #: Base class by kind of plug-in, and what every class of the kind has.
 _INTERFACE = {
     "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict")),
-    "loss": ("PrimaryLoss", ("prepare", "loss", "state_dict")),
+    "loss": ("PrimaryLoss", ("takes", "prepare", "loss", "state_dict")),
     "weighting": ("Weighting", ("weights", "step", "state_dict")),
     "reporter": ("RunReporter", ("log",)),
     "executor": ("Executor", ("submit", "wait", "stop", "close")),
@@ -232,7 +232,8 @@ def _origin(cls: type) -> tuple[str, str]:
 
 def _code_of(cls: type) -> dict[str, str]:
     """Return a digest of each module that a class and its bases come from; of a class in a script
-    its own source only, because a script is often edited for other reasons, and none at a prompt.
+    its own source and what that uses, because a script is often edited for other reasons, and none
+    at a prompt.
     """
     code = {}
     for base in cls.__mro__:
@@ -243,10 +244,21 @@ def _code_of(cls: type) -> dict[str, str]:
             continue
         try:
             if top == "__main__":
-                source = inspect.getsource(base)
+                source = "".join([inspect.getsource(base), *_used_by(base)])
                 code[f"class {base.__qualname__}"] = sha256(source.encode()).hexdigest()
             else:
                 code[f"module {name}"] = content_digest(Path(str(sys.modules[name].__file__)))
         except (OSError, TypeError, AttributeError, KeyError):
             continue
     return code
+
+
+def _used_by(cls: type) -> Iterator[str]:
+    """Yield the plain values and the functions of a script that the methods of a class refer to."""
+    for method in filter(inspect.isfunction, vars(cls).values()):
+        names = inspect.getclosurevars(method)
+        for name, value in sorted({**names.globals, **names.nonlocals}.items()):
+            if inspect.isfunction(value) and value.__module__ == cls.__module__:
+                yield inspect.getsource(value)
+            elif isinstance(value, str | int | float | tuple | list | dict | None):
+                yield f"{name} = {value!r}\n"

@@ -1,5 +1,6 @@
 """Registries of plug-ins: collisions, suggestions, files, installed packages."""
 
+import subprocess
 import sys
 from hashlib import sha256
 from importlib.metadata import EntryPoint
@@ -19,6 +20,7 @@ from auxlearn.core.registry import (
     plugin_digest,
 )
 from auxlearn.core.settings import PluginChoice
+from auxlearn.tasks.base import AuxiliaryTask
 from tests.helpers import one_line
 
 
@@ -208,3 +210,44 @@ def test_a_broken_package_is_one_line(installed, body, reason):
     said = "auxiliary task 'theirs' of a_package_with_tasks:Mine cannot be imported: "
     with one_line(ConfigError, said, reason):
         installed(body, theirs="Mine").get("theirs")
+
+
+SCRIPT = """
+from auxlearn.core.registry import Registry
+
+RATE, unused = {rate}, {unused}
+
+def helper():
+    return {helped}
+
+def made(size):
+    class Mine:
+        def loss(self):
+            return RATE * size * helper()
+    return Mine
+
+tasks = Registry("auxiliary task", "tasks", "nobody.announces")
+tasks.register("mine")(made({size}))
+print(dict(tasks.code_digests("mine")))
+"""
+
+
+def test_a_class_of_a_script_is_told_apart_by_the_values_and_functions_that_it_uses(tmp_path):
+    usual = {"rate": 1, "unused": 1, "helped": 1, "size": 1}
+
+    def digest(**changed):
+        path = tmp_path / "script.py"
+        path.write_text(SCRIPT.format(**{**usual, **changed}))
+        return subprocess.run(
+            [sys.executable, path], capture_output=True, text=True, check=True
+        ).stdout
+
+    assert digest(unused=2) == digest() != "{}\n"
+    assert len({digest(), digest(rate=2), digest(helped=2), digest(size=2)}) == 4
+
+
+def test_a_task_is_no_loss():
+    losses = Registry("loss", "losses", "nobody.announces")
+    losses.register("mine")(type("Mine", (AuxiliaryTask,), {}))
+    with one_line(ConfigError, "loss 'mine'", "takes", "derive it from PrimaryLoss"):
+        losses.options("mine")
