@@ -76,7 +76,8 @@ def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
     assert exported.state_dict().keys() == plain.state_dict().keys()
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_losses_and_gradients_equal_those_of_the_code_as_written(
     backend, request, monkeypatch, one_layer
 ):

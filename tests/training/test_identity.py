@@ -76,33 +76,19 @@ def killed(config):
     return RunFolder(Path(config.output))
 
 
-@pytest.mark.parametrize("what", ["settings", "settings and hash", "checkpoint", "data"])
-def test_a_checkpoint_knows_its_run(config, dataset, tmp_path, what):
+def test_a_checkpoint_knows_its_run(config, tmp_path):
     own = config(aux=[], weights="fixed")
     folder = killed(own)
-    if what == "settings":
-        edit(folder.path, "learning_rate: 0.001", "learning_rate: 0.1")
-        own = config(aux=[], weights="fixed", learning_rate=0.1)
-    elif what == "settings and hash":
-        own = config(aux=[], weights="fixed", learning_rate=0.1)
-        (folder.path / "config.yaml").write_text(own.resolved().to_yaml())
-    else:
-        changes = {"seed": 1}
-        if what == "data":  # of the same path, with another test split
-            data = shutil.copytree(dataset, tmp_path / "data")
-            own = config(aux=[], weights="fixed", dataset=str(data))
-            shutil.rmtree(folder.path)
-            folder = killed(own)
-            changes = {"dataset": str(data)}
-            (data / "test.jsonl").write_text((data / "dev.jsonl").read_text())
-        other = killed(config(aux=[], weights="fixed", output=str(tmp_path / "other"), **changes))
-        shutil.rmtree(folder.checkpoint_path)
-        shutil.copytree(other.checkpoint_path, folder.checkpoint_path)
-        shutil.copy(other.metrics_path, folder.metrics_path)
-        if what == "data":
-            (data / "test.jsonl").write_text((dataset / "test.jsonl").read_text())
-    expected = "config.yaml has been changed" if what == "settings" else "is of another run, with"
-    with helpers.one_line(RunError, expected):
+    other = killed(config(aux=[], weights="fixed", output=str(tmp_path / "other"), seed=1))
+    kept = shutil.move(folder.checkpoint_path, tmp_path / "kept")
+    shutil.copytree(other.checkpoint_path, folder.checkpoint_path)
+    with helpers.one_line(RunError, "is of another run, with"):
+        train(own)
+    shutil.rmtree(folder.checkpoint_path)
+    shutil.move(kept, folder.checkpoint_path)
+    own = config(aux=[], weights="fixed", learning_rate=0.1)
+    (folder.path / "config.yaml").write_text(own.resolved().to_yaml())
+    with helpers.one_line(RunError, "is of another run, with"):
         train(own)
 
 
@@ -180,9 +166,8 @@ def test_a_run_whose_folder_was_deleted_writes_nothing_more(
         assert RunResults.load(run).config["seed"] == 1
 
 
-@pytest.mark.parametrize("name", ["results.json", "model/manifest.json"])
-def test_a_file_that_may_not_be_read_is_not_called_damaged(run, monkeypatch, name):
-    real = open
+def test_a_file_that_may_not_be_read_is_not_called_damaged(run, monkeypatch):
+    real, name = open, "results.json"
 
     def refusing(path, *arguments, **options):
         if str(path) == str(run / name):

@@ -175,9 +175,6 @@ def test_a_new_split_two_changes_at_once_and_another_version_of_the_package(fini
     ("name", "lines"),
     [
         ("data", ["the data set is not there", "the out-of-distribution set other is not there"]),
-        ("other", ["the out-of-distribution set other is not there to compare"]),
-        ("validation.jsonl", ["the validation file is not there to compare"]),
-        ("encoder", ["the encoder is not there to compare"]),
         ("corpus.jsonl", ["corpus.jsonl that random_mlm reads is not there to compare"]),
     ],
 )
@@ -222,18 +219,13 @@ def killed(tmp_path, encoder_folder):
 
 def test_a_run_is_not_resumed_on_other_inputs(killed, tmp_path):
     config = killed(3)
-    for name, what in CHANGES:
-        if name.endswith(".safetensors"):
-            continue  # another byte makes it unreadable, which is reported first
+    for name in ("data/train.jsonl", "words.txt"):
         with changed(tmp_path / name), pytest.raises(RunError) as caught:
             train(config)
-        run, said = tmp_path / "run", f"{what.format(place=tmp_path)} changed since it began"
+        what = dict(CHANGES)[name].format(place=tmp_path)
+        run, said = tmp_path / "run", f"{what} changed since it began"
         expected = f"the run in {run} cannot be resumed, as {said}{OTHERWISE.format(run)}"
         assert str(caught.value) == expected
-    resumed = train(config)
-    uninterrupted = train(config.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
-    assert resumed.evaluations == uninterrupted.evaluations
-    assert resumed.weights == uninterrupted.weights
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs(killed, tmp_path):

@@ -84,6 +84,11 @@ def compare(cases, folder):
         program.kill()
         program.stdout.close()
     assert program.returncode == 0, output
+    assert_same_numbers(cases, folder)
+
+
+def assert_same_numbers(cases, folder):
+    """Compare what each run left with one process and with two."""
     for number, case in enumerate(cases):
         one, two = (folder / name / str(number) for name in ("one", "two"))
         for path in one.rglob("*.safetensors"):
@@ -103,9 +108,34 @@ def compare(cases, folder):
             assert (two / FILE).read_bytes() == (one / FILE).read_bytes()
 
 
-def test_two_processes_give_the_numbers_of_two_micro_batches(dataset, encoder_folder, tmp_path):
+def test_two_processes_give_the_numbers_of_one_which_resumes_when_they_are_killed(
+    dataset, encoder_folder, tmp_path
+):
+    """Two processes give the numbers of two micro-batches, and the last of their runs is killed."""
     encoder = encoder_folder("bert")
-    compare([case(dataset, encoder, *given) for given in QUICK], tmp_path)
+    cases = [case(dataset, encoder, *given) for given in QUICK]
+    long = case(dataset, encoder, "fixed", {}, ["random_mlm"], "cross_entropy")
+    long |= {"epochs": 12, "patience": 0}
+    place = tmp_path / "two" / str(len(cases))
+    arguments = [json.dumps([*cases, long]), place.parent, 1]
+    leader, other = start_pair(arguments, arguments)
+    try:
+        train_all(cases, tmp_path / "one", 2)  # while the processes import what they need
+        deadline = time.monotonic() + 200
+        while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        other.kill()
+        output = leader.communicate(timeout=60)[0]
+    finally:
+        leader.kill()
+        other.communicate()
+    assert "has ended without a word" in output
+    assert leader.returncode != 0
+    assert not (place / "results.json").exists(), "it had ended before it was killed"
+    train_all([long], tmp_path / "one", 2, int(place.name))
+    assert_same_numbers(cases, tmp_path)
+    train_all([long], place.parent, 1, int(place.name))  # as many micro-batches as before
+    helpers.assert_same_files(place, tmp_path / "one" / place.name)
 
 
 @pytest.mark.slow
@@ -146,28 +176,6 @@ def test_every_task_loss_and_rule_in_two_processes(dataset, encoder_folder, tmp_
         given = (rule, WEIGHTING_OPTIONS[rule], list(own), losses[number % len(losses)])
         cases.append(case(dataset, encoder_folder("bert"), *given))
     compare(cases, tmp_path)
-
-
-def test_a_killed_process_ends_the_others_and_one_process_resumes(
-    dataset, encoder_folder, tmp_path
-):
-    given = case(dataset, encoder_folder("bert"), "fixed", {}, ["random_mlm"], "cross_entropy")
-    given |= {"epochs": 12, "patience": 0}
-    train_all([given], tmp_path / "whole", 2)
-    place = tmp_path / "killed" / "0"
-    leader, other = start_pair(*[[json.dumps([given]), place.parent, 1]] * 2)
-    deadline = time.monotonic() + 120
-    while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    other.kill()
-    assert "has ended without a word" in leader.communicate(timeout=60)[0]
-    assert leader.returncode != 0
-    other.communicate()
-    assert not (place / "results.json").exists(), "it had ended before it was killed"
-    train_all([given], tmp_path / "killed", 1)  # as many micro-batches as before
-    model = Path("0", "model", "model.safetensors")
-    expected, found = (tmp_path / name / model for name in ("whole", "killed"))
-    assert found.read_bytes() == expected.read_bytes()
 
 
 @pytest.mark.slow

@@ -233,13 +233,9 @@ def test_attention_is_differentiated_in_single_precision(config, monkeypatch):
 GATED = {"horizon": "steps", "warmup_steps": 1, "learn_share": 0.5, "gate": 0.9, "floor": 0}
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param("random_mlm", marks=pytest.mark.slow), "mask_tuning"]
-)
-def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
-    config, tmp_path, task
-):
+def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(config, tmp_path):
     """In all phases: before the weights are learned, while they are, and afterwards."""
+    task = "mask_tuning"
     alone = train(config(aux=[], weights="fixed", output=str(tmp_path / "alone")))
     gated = train(config(aux=[task], weights={"meta": GATED}, output=str(tmp_path / "gated")))
     assert gated.weights == {"primary": 1.0, task: 0.0}
@@ -258,11 +254,9 @@ def test_a_run_below_the_gate_ends_with_the_very_model_of_single_task_training(
     assert not all(first[name].equal(third[name]) for name in first)
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param("random_mlm", marks=pytest.mark.slow), "mask_tuning"]
-)
-def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
+def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch):
     """No loss of the task, no moments and averages in checkpoints; a run resumes without them."""
+    task = "mask_tuning"
     cls, steps = TASKS.get(task), []
     run, killed = tmp_path / "run", tmp_path / "killed"
     made = helpers.copy_before_step(monkeypatch, 9, killed)  # a checkpoint is made after eight
@@ -300,7 +294,6 @@ def test_a_closed_gate_costs_nothing(config, tmp_path, monkeypatch, task):
 
 
 UNROLLED = {"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients", "warmup_steps": 0}}
-SLOW = pytest.mark.slow
 #: The conformance tests have steps of every weighting with frozen parts and with adapters.
 PARTS = [({"freeze": "1"}, UNROLLED), ({"lora_rank": 2}, "fixed")]
 
@@ -323,35 +316,31 @@ def test_what_is_frozen_stays_as_pretrained(config, tmp_path, part, weights):
 def test_pairs_that_make_no_sense_are_refused(config):
     with pytest.raises(ValueError, match=r"lora_rank: .* leave freeze out"):
         config(lora_rank=2, freeze="body")
-    with pytest.raises(ValueError, match="it is none, embeddings, body or a number of layers"):
-        config(freeze="some")
     with pytest.raises(ConfigError, match="lora_rank: optimizer steps cannot be unrolled"):
         train(config(lora_rank=2, weights=UNROLLED))
     with pytest.raises(ConfigError, match="more than the"):
         train(config(freeze=50))
 
 
-@pytest.mark.parametrize("part", ["body", "2"])
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"weights": "meta"}, r"^freeze: {} leaves no .* meta has nothing .*: use weights fixed$"),
-        ({"compile": True, "weights": "fixed"}, r"^compile: freeze {} leaves .*leave compile out$"),
+        ({"weights": "meta"}, r"^freeze: 2 leaves no .* meta has nothing .*: use weights fixed$"),
+        ({"compile": True, "weights": "fixed"}, r"^compile: freeze 2 leaves .*leave compile out$"),
     ],
 )
 def test_a_body_without_trained_parameters_is_refused(
-    config, tmp_path, monkeypatch, part, given, message
+    config, tmp_path, monkeypatch, given, message
 ):
-    """However it is frozen: the encoder has two layers."""
+    """The encoder has two layers."""
     monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *_: None)
-    with pytest.raises(ConfigError, match=message.format(part)):
-        train(config(freeze=part, **given))
+    with pytest.raises(ConfigError, match=message):
+        train(config(freeze="2", **given))
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("family", ["bert", pytest.param("bart", marks=SLOW)])
-def test_objectives_that_compare_dropout_need_some(config, encoder_folder, tmp_path, family):
-    without = helpers.copy_without_dropout(encoder_folder(family), tmp_path / "still")
+def test_objectives_that_compare_dropout_need_some(config, encoder_folder, tmp_path):
+    without = helpers.copy_without_dropout(encoder_folder("bert"), tmp_path / "still")
     given = {"aux": [], "loss": "r_drop", "weights": "fixed", "epochs": 1}
     with pytest.raises(ConfigError, match=r"^r_drop compares passes .* are 0: "):
         train(config(encoder=without, **given))

@@ -17,11 +17,6 @@ from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.training.validation import ValidationObjective, balanced_sample, members_by_class
 from tests.helpers import LINES, tokenized
 
-
-def smooth_macro_f1(logits, labels):
-    return 1 - CLASSIFICATION.smooth(logits, labels, "macro_f1")
-
-
 SURE = 1e4  # a softmax over logits this far apart is exactly 0 and 1
 
 
@@ -30,13 +25,17 @@ CLASS = st.integers(0, 4)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(CLASS, CLASS), min_size=1, max_size=30))
-def test_of_sure_predictions_it_is_macro_f1(rows):
+def test_of_sure_predictions_they_are_the_metrics_themselves(rows):
     labels, predicted = torch.tensor(rows).T
     logits = SURE * torch.nn.functional.one_hot(predicted, 5).double()
-    expected = f1_score(
-        labels, predicted, labels=sorted(set(labels.tolist())), average="macro", zero_division=0
-    )
-    assert float(smooth_macro_f1(logits, labels)) == pytest.approx(expected, abs=1e-12)
+    present = sorted(set(labels.tolist()))
+    expected = {
+        "macro_f1": f1_score(labels, predicted, labels=present, average="macro", zero_division=0),
+        "accuracy": accuracy_score(labels, predicted),
+    }
+    for metric, value in expected.items():
+        found = 1 - float(CLASSIFICATION.smooth(logits, labels, metric))
+        assert found == pytest.approx(value, abs=1e-12)
 
 
 def test_by_hand():
@@ -44,19 +43,10 @@ def test_by_hand():
     probabilities = torch.tensor(
         [[0.8, 0.1, 0.1], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0]], dtype=torch.float64
     )
-    found = smooth_macro_f1(probabilities.log(), torch.tensor([0, 0, 1]))
+    found = 1 - CLASSIFICATION.smooth(probabilities.log(), torch.tensor([0, 0, 1]), "macro_f1")
     first = 2 * (0.8 + 0.5) / ((0.8 + 0.5 + 0.6) + 2)
     second = 2 * 0.4 / ((0.1 + 0.2 + 0.4) + 1)
     assert float(found) == pytest.approx((first + second) / 2, abs=1e-12)
-
-
-@pytest.mark.parametrize("labels", [[0, 1, 2, 3, 1], [0, 0, 0, 0, 0], [3, 3, 1, 1, 1]])
-def test_its_gradient(labels):
-    logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    target = torch.tensor(labels)
-    assert torch.autograd.gradcheck(
-        lambda z: smooth_macro_f1(z, target), logits.requires_grad_(), atol=1e-9, rtol=1e-6
-    )
 
 
 COUNTS = {0: 14, 1: 7, 2: 2, 3: 1}
@@ -181,12 +171,12 @@ def test_every_class_has_the_same_chance_in_a_balanced_batch():
     size = 8
     labels = torch.tensor([0] * 40 + [1] * 30 + [2] * 20 + [3] * 5 + [4] * 5)
     drawn, members = torch.zeros(5), members_by_class(labels)
-    for seed in range(2000):
+    for seed in range(500):
         rows = balanced_sample(labels, members, size, generator(seed))
         counts = labels[rows].bincount(minlength=5)
         assert int(counts.max() - counts.min()) <= 1
         drawn += counts
-    torch.testing.assert_close(drawn / 2000, torch.full((5,), size / 5), rtol=0, atol=0.05)
+    torch.testing.assert_close(drawn / 500, torch.full((5,), size / 5), rtol=0, atol=0.1)
 
 
 def test_balanced_batches_of_many_examples_leave_out_those_of_the_head():
@@ -214,7 +204,7 @@ def test_balanced_batches_of_many_examples_leave_out_those_of_the_head():
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "macro_f1"])
-@pytest.mark.parametrize(("count", "size"), [(96, 8), (60, 32), (12, 8), (6, 32), (2, 1)])
+@pytest.mark.parametrize(("count", "size"), [(96, 8), (6, 32), (2, 1)])
 def test_a_dev_head_is_fitted_to_other_examples(tiny_bert, drawn, metric, count, size):
     rows = (LINES * 4)[:count]
     texts = tokenized(tiny_bert, rows, [row % 2 for row in range(count)])
@@ -277,47 +267,3 @@ def test_validation_texts_are_labelled_and_at_least_two_for_a_dev_head(tiny_bert
         ValidationObjective(tokenized(tiny_bert, LINES), 8, "accuracy", 0)
     with pytest.raises(DataError, match="at least two, or choose the dev head own"):
         ValidationObjective(tokenized(tiny_bert, LINES[:1], [0]), 8, "accuracy", 0, "fitted")
-
-
-def random_logits():
-    logits = torch.randn(12, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    return logits, torch.arange(12) % 3
-
-
-def test_certain_predictions_have_the_accuracy_itself():
-    logits, labels = random_logits()
-    predicted = logits.argmax(-1).tolist()
-    certain = 1e3 * torch.nn.functional.one_hot(logits.argmax(-1), 3).double()
-    accuracy = accuracy_score(labels.tolist(), predicted)
-    assert 0 < accuracy < 1
-    found = CLASSIFICATION.smooth(certain, labels, "accuracy")
-    assert 1 - float(found) == pytest.approx(accuracy, abs=1e-12)
-
-
-def test_the_gradient_of_smooth_accuracy_by_hand():
-    """Of a mean of p_y by the logits: p_y (1_y - p) over the number of examples."""
-    logits, labels = random_logits()
-    logits.requires_grad_()
-    (found,) = torch.autograd.grad(CLASSIFICATION.surrogate(logits, labels, "accuracy"), logits)
-    p = logits.detach().softmax(-1)
-    right = p.gather(-1, labels[:, None])
-    truth = torch.nn.functional.one_hot(labels, 3)
-    torch.testing.assert_close(found, -right * (truth - p) / len(labels), rtol=1e-12, atol=1e-16)
-    assert float((len(labels) * found).abs().max()) <= 0.25
-
-
-def test_less_confidence_lowers_the_cross_entropy_of_an_overconfident_model_alone():
-    """Three examples of four are right, all are nearly certain: the metrics are at their best."""
-    labels = torch.tensor([0, 1, 0, 1])
-    signs = torch.tensor([[1, -1], [-1, 1], [1, -1], [1, -1]], dtype=torch.float64)
-    scale = torch.tensor(4.0, dtype=torch.float64, requires_grad=True)
-
-    def slope(surrogate):
-        (found,) = torch.autograd.grad(
-            CLASSIFICATION.surrogate(scale * signs, labels, surrogate), scale
-        )
-        return float(found)
-
-    assert slope("cross_entropy") > 0.1
-    assert slope("accuracy") < 0
-    assert slope("macro_f1") < 0

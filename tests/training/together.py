@@ -17,8 +17,9 @@ from pathlib import Path
 import auxlearn
 
 
-def train_all(cases: list[dict], folder: Path, micro_batches: int) -> None:
-    for number, case in enumerate(cases):
+def train_all(cases: list[dict], folder: Path, micro_batches: int, first: int = 0) -> None:
+    """Train each case into the folder of its number."""
+    for number, case in enumerate(cases, first):
         auxlearn.train(
             **case,
             output=folder / str(number),
