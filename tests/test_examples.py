@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from auxlearn import RunConfig, train
-from auxlearn.core.errors import UserError
 from auxlearn.core.registry import TASKS, load_plugin
 from auxlearn.data.batches import collate
 from tests import helpers
@@ -117,27 +116,6 @@ def test_verdicts(example):
     assert verdict(falls) == {"first": 50, "lasting": 170, "end": end}
     by_chance = [(step, 0.4 if step in (90, 190, 200) else 0.1) for step in steps]
     assert verdict(by_chance)["lasting"] is None, "ten steps are too few to stay"
-
-
-def test_what_the_file_has_is_not_trained_again(example, tmp_path, monkeypatch):
-    measure, trained = example["measure"], []
-
-    def weights_by_step(rule, options, folder, seed):
-        trained.append((rule, seed))
-        return record(*[(1, 2, 0)] * 20)
-
-    monkeypatch.setitem(measure.__globals__, "weights_by_step", weights_by_step)
-    path = tmp_path / "found.json"
-    measure(["equal", "meta"], 1, path)
-    runs = measure(["equal", "meta"], 2, path)
-    assert trained == [("meta", 0), ("meta", 1)]
-    lines = example["table"](runs).splitlines()
-    ten = "10 (10 to 10), 2 of 2 seeds"
-    assert lines[2] == f"| `meta` | {ten} | {ten} | 0.67 ± 0.00 |"
-    assert lines[3] == "| `equal` | never | never | 0.00 ± 0.00 |"
-    path.write_text('{"settings": {"steps": 1}, "runs": {}}')
-    with pytest.raises(UserError, match="was written with other settings"):
-        measure(["equal"], 1, path)
 
 
 @pytest.mark.slow

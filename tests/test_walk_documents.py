@@ -9,45 +9,11 @@ import pytest
 from tests.test_docs import ROOT
 
 PROGRAM = ROOT / "scripts" / "walk_documents.py"
-TEXT = """# Title
-
-```console
-auxlearn list tasks
-```
-
-## Use
-
-```python
-print(1)
-```
-
-```console
-pip install .
-auxlearn train --encoder path/to/encoder \\
-  --seed 1
-
-auxlearn list losses
-```
-
-```text
-what a program prints
-```
-"""
 
 
 @pytest.fixture(scope="module")
 def program():
     return runpy.run_path(str(PROGRAM))
-
-
-def test_blocks_become_steps(program):
-    steps = list(program["steps"](TEXT, ["Use"]))
-    assert steps == [
-        ["python", "-c", "print(1)\n"],
-        ["bash", "-c", "auxlearn train --encoder tiny    --seed 1"],
-        ["bash", "-c", "auxlearn list losses"],
-    ]
-    assert next(program["steps"](TEXT, None)) == ["bash", "-c", "auxlearn list tasks"]
 
 
 def test_every_document_has_steps_and_every_stand_in_a_place(program):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ import auxlearn
 from auxlearn import RunConfig
 from auxlearn.core import rng
 from auxlearn.core.errors import Interrupted
-from auxlearn.core.processes import Processes
 from auxlearn.core.registry import LOSSES
 from auxlearn.encoders import device as devices
 from auxlearn.encoders.load import load_encoder
@@ -29,7 +27,6 @@ from auxlearn.losses.cross_entropy import CrossEntropy
 from auxlearn.results import plots
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.testing.checks import report
-from auxlearn.training import train as train_module
 from auxlearn.training.loop import TrainingLoop
 from tests import helpers
 from tests.accelerator import pretend
@@ -50,26 +47,8 @@ def call(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[s
         return function(*arguments, **named)
 
 
-class IdlePeer(Processes):
-    """One of two processes that does all of the work; sums over both are therefore its own."""
-
-    def owns(self, part: int) -> bool:
-        return True
-
-    def adding(self, tensor: torch.Tensor) -> Callable[[], None]:
-        return lambda: None
-
-    def share(self, value: Any = None, source: int = 0) -> Any:
-        return value
-
-    def share_tensors(self, groups: Any = None) -> Any:
-        return groups
-
-
-def train(
-    config: dict[str, Any], stop_after: int | None = None, idle_peer: bool = False
-) -> dict[str, Any]:
-    """Train, until the user asks to stop, or as one of two processes whose peer has nothing to do.
+def train(config: dict[str, Any], stop_after: int | None = None) -> dict[str, Any]:
+    """Train, until the user asks to stop.
 
     Returns:
         ``results``: as JSON values, ``None`` of a stopped run; ``steps``: what the host waited for
@@ -91,8 +70,6 @@ def train(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingLoop, "run_step", step)
         patch.setattr(plots, "plot_run", lambda *run: [])  # figures take longer than the run
-        if idle_peer:
-            patch.setattr(train_module, "joined", lambda: nullcontext(IdlePeer(0, 2)))
         try:
             results = auxlearn.train(RunConfig.model_validate(config)).reproducible()
         except Interrupted:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -169,20 +167,6 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
     assert "before texts that begin with -, write --" in error("predict", run, "-1 star")
 
 
-def test_other_columns_and_formats(run, expected, tmp_path):
-    renamed = ROWS.rename(columns={"text": "body"})
-    check(auxlearn.predict(run, renamed, text_column="body"), expected)
-    renamed.to_csv(tmp_path / "in.csv", index=False)
-    arguments = ["--file", tmp_path / "in.csv", "--output", tmp_path / "out.jsonl"]
-    message = error("predict", run, *arguments)
-    assert "has no text column 'text': its columns are id, body, label, score" in message
-    call("predict", run, *arguments, "--text-column", "body")
-    check(READ[".jsonl"](tmp_path / "out.jsonl"), expected)
-    (tmp_path / "plain.txt").write_text("\n".join(helpers.LINES[:4]))
-    call("predict", run, "--file", tmp_path / "plain.txt", "--output", tmp_path / "out.csv")
-    check(pd.read_csv(tmp_path / "out.csv"), expected[:4])
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -227,14 +211,6 @@ def test_threads_leave_what_a_process_has_once_as_it_is(run, expected):
     assert state() == before
     for frame in found:
         check(frame, expected)
-
-
-def test_a_run_of_single_texts_refuses_second_ones(run, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "run")
-    results = auxlearn.load_run(copy)
-    replace(results, dataset=replace(results.dataset, pairs=False)).save(copy)
-    with pytest.raises(UserError, match="was trained on single texts: leave text_pairs out"):
-        auxlearn.predict(copy, ["a"], ["b"])
 
 
 def test_predictions_are_not_written_over_what_is_read(run, tmp_path):
@@ -389,13 +365,6 @@ def test_the_command_prints_and_writes_what_the_function_returns(one_layer, tmp_
     arguments = ["--encoder", one_layer, "--level", "word", "--file", tmp_path / "texts.txt"]
     call("score", *arguments, "--output", tmp_path / "scores.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "scores.csv"), frame)
-
-
-def test_a_text_is_scored_by_the_sum_of_its_tokens(one_layer):
-    tokens, whole = (
-        auxlearn.score(one_layer, SCORED[0], level=level) for level in ("token", "text")
-    )
-    assert tokens["log_probability"].sum() == pytest.approx(whole["log_probability"][0])
 
 
 def test_what_cannot_be_scored(one_layer, tmp_path):

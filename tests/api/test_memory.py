@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
 from pathlib import Path
 
 import pandas as pd
@@ -79,23 +77,6 @@ def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, 
 def test_an_error_names_what_the_caller_can_write(from_files):
     with pytest.raises(DataError, match=r"another column is named with text_column\)$"):
         auxlearn.predict(from_files, {"body": ["a text"]}, text_column="bdy")
-
-
-def test_python_shows_progress_and_warnings_unless_told_not_to(settings, tmp_path, capsys):
-    one_class = FRAME["split"].eq("train") & FRAME["id"].ge(3)
-    skewed = FRAME.assign(label=FRAME["label"].mask(one_class, "background"))
-    given = settings | {"aux": None, "weights": "equal", "learning_rate": 1e-2, "dataset": skewed}
-    results = auxlearn.train(**given, output=tmp_path / "run")
-    (warning,) = results.warnings()
-    shown = capsys.readouterr().err.splitlines()
-    assert "weights equal has nothing to weigh: name an auxiliary task (--aux)" in shown
-    assert any(line.startswith("training: ") for line in shown)
-    assert shown[-1] == f"warning: {warning}"
-    assert str(results).splitlines() == [repr(results), f"warning: {warning}"]
-    assert "degenerate run" in results._repr_html_()
-
-    auxlearn.train(**given, output=tmp_path / "run", verbose=False)
-    assert capsys.readouterr().err == ""
 
 
 def as_splits(make) -> dict:
@@ -216,15 +197,6 @@ def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_p
     assert list(table["text"]) == list(FRAME[FRAME["split"] == "test"]["text"])
 
 
-def test_a_killed_run_on_data_in_memory_resumes(from_files, settings, tmp_path):
-    run = tmp_path / "run"
-    for _ in range(2):  # killed twice: the second call has resumed the run from memory
-        helpers.kill_before_step(2, dataset=FRAME, output=run, **settings)
-        assert (run / "checkpoint" / "latest.json").exists()
-    call("train", "--config", run / "config.yaml", "--output", run)
-    assert weights(run) == weights(from_files.folder)
-
-
 def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path):
     """Further sets in memory are read with the map of the run, which a saved copy follows too."""
     given = dict(zip(helpers.LABELS, (1, 2, 3), strict=True))
@@ -293,27 +265,6 @@ def test_a_mistake_in_the_data_is_one_line_and_leaves_nothing(mistake, settings,
     assert not (tmp_path / "run").exists()
 
 
-class Topic(str, Enum):  # noqa: UP042
-    """As of a data model; ``str`` of a member is "Topic.FILM"."""
-
-    FILM = "film"
-    BOOK = "book"
-
-
-def test_labels_are_named_alike_from_memory_and_from_files(tmp_path):
-    texts = [f"text {number}" for number in range(12)]
-    members = [{"text": t, "label": m} for t, m in zip(texts, [*Topic] * 6, strict=True)]
-    assert auxlearn.load_dataset(members).label_names == ("book", "film")
-    floats = pd.DataFrame({"text": texts, "label": [0.0, 1.0, -1.0] * 4})
-    (tmp_path / "data").mkdir()
-    floats.to_csv(tmp_path / "data" / "train.csv", index=False)
-    for source in (floats, floats.astype({"label": "string"}), tmp_path / "data"):
-        assert auxlearn.load_dataset(source).label_names == ("-1", "0", "1")
-    # What only resembles a whole number is a name.
-    names = {"text": texts, "label": ["1e3", "01.0", "v1.0"] * 4}
-    assert auxlearn.load_dataset(names).label_names == ("01.0", "1e3", "v1.0")
-
-
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -348,21 +299,3 @@ def test_a_run_that_fails_leaves_its_folder_free_also_for_a_thread(from_files, s
         found = thread.submit(auxlearn.train, config, dataset=FRAME).result()
     assert found.folder == run
     assert found.evaluations == from_files.evaluations
-
-
-def test_results_and_data_show_in_a_line(from_files, tmp_path):
-    assert len(repr(from_files)) < 500
-    assert "accuracy" in repr(from_files)
-    dataset = auxlearn.load_dataset(FRAME)
-    for shown in (dataset, dataset.splits["train"], *from_files.evaluations.values()):
-        assert len(repr(shown)) < 200
-        assert "\n" not in repr(shown)
-    frame = from_files.to_frame()
-    for name, found in from_files.evaluations.items():
-        assert frame.loc[name, "accuracy"] == found.all.accuracy
-        assert frame.loc[name, "majority_macro_f1"] == found.majority.macro_f1
-    assert "<table" in from_files._repr_html_()
-    assert json.loads((from_files.folder / "results.json").read_text()).get("folder") is None
-    loaded = auxlearn.load_run(str(from_files.folder))
-    assert loaded == from_files
-    assert loaded.folder == from_files.folder

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks import common
 from benchmarks.common import Stopwatch, check_device, contest, peak_bytes
 
 
@@ -65,13 +64,6 @@ def test_contestants_take_turns_with_every_call_after_a_warm_up(device):
     assert [len(results[name]["seconds"]) for name in "ab"] == [2, 2]
 
 
-def test_the_warm_up_counts_the_memory_of_each_contestant(device):
-    works = {"big": device.work("big", 70), "small": device.work("small", 30)}
-    results = contest(works, 1, Stopwatch("wall", "cuda"))
-    peaks = {name: result["peak bytes"] for name, result in results.items()}
-    assert peaks == {"big": 70, "small": 30}
-
-
 def test_peak_on_the_cpu_is_what_is_held_at_once():
     def run() -> None:
         first = torch.empty(1000, dtype=torch.uint8)
@@ -80,8 +72,3 @@ def test_peak_on_the_cpu_is_what_is_held_at_once():
         del second, third
 
     assert peak_bytes(run, "cpu") == 4000
-
-
-def test_a_package_that_is_not_installed_has_no_version():
-    assert common.version("auxlearn")
-    assert common.version("no-such-package-here") is None

@@ -18,11 +18,11 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.registry import TASKS
 from auxlearn.data.load import load_dataset
 from auxlearn.tasks.base import MaskedLanguageModelling
-from benchmarks import masking, significance, space
+from benchmarks import masking, space
 from benchmarks.common import RESULTS
 from benchmarks.horizon import __main__ as horizon, bed, record, scores
-from benchmarks.horizon.bed import SETTINGS, SINGLE, Setting, Variant, settings_of
-from benchmarks.horizon.scores import Summary, gain, restarts, taken, tried
+from benchmarks.horizon.bed import SINGLE, Setting, Variant, settings_of
+from benchmarks.horizon.scores import Summary, gain, taken, tried
 from benchmarks.masking import BEDS, SHARE, STRATEGIES
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
@@ -150,14 +150,6 @@ def test_a_record_is_that_of_the_best_checkpoint(draws, tmp_path):
     assert error >= 0
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
-def test_settings_are_settings_of_runs(setting):
-    for variant in (SINGLE[2], Variant(0.3), Variant(0.1, "scaled")):
-        config = RunConfig(**settings_of(setting, 4, variant, Path("data"), {"epochs": 2}))
-        assert config.seed == 4 + 1000 * variant.restart
-        assert len(config.aux) == (len(setting.aux) if variant.share else 0)
-
-
 def test_strategies_are_settings_of_runs_and_all_masking_tasks(tmp_path):
     options = argparse.Namespace(
         output=tmp_path,
@@ -214,15 +206,6 @@ def test_the_rule_of_the_benchmark_is_that_of_meta(draw, second, chosen):
     assert gain(draw, "steps 0.5", "best") == pytest.approx(6)
 
 
-def test_restarts_are_the_best_by_dev_of_every_choice():
-    draw = {
-        f"single {number}": summary(f"single {number}", test, dev)
-        for number, (test, dev) in enumerate([(0.6, 0.5), (0.7, 0.6), (0.5, 0.7)])
-    }
-    assert restarts(draw, "best", 3) == pytest.approx(100 * (0.5 - 0.6))
-    assert restarts(draw, "best", 2) == pytest.approx(100 * ((0.7 + 0.5 + 0.5) / 3 - 0.6))
-
-
 def test_differences_are_tested_in_pairs_over_all_draws():
     first = {"a": [60.0, 62.0, 64.5], "b": [70.0, 71.0]}
     other = {"a": [59.0, 62.5, 61.0], "b": [68.0, 70.5]}
@@ -246,10 +229,3 @@ def test_gains_are_compared_with_the_learned_weight_and_corrected_for_their_numb
     p = 2 * (1 - 2 / math.pi * math.atan(2.0))
     assert first == f"| {space.LEARNED} | 2 | 56.0 |  | +1.0 ± 1.0 | {p:.2f} |  |"
     assert second == f"| {name} | 2 | 57.0 |  | +2.0 ± 1.0 | {p:.2f} | +1.0 ± 2.0 |"
-
-
-def test_tables_of_predictions_have_the_noise_that_they_say():
-    tables = significance.Tables(0, "both", 2, 3, examples=60)
-    pairs = [pair for (pair,) in tables.draw(20)]
-    assert len(pairs) == 20
-    assert significance.false_positives(3, 0.4, 2000)[significance.CHOSEN] < 0.1

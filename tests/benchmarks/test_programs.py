@@ -4,11 +4,10 @@ import shutil
 import sys
 
 import pytest
-import torch
 
 from auxlearn.core.processes import Processes
-from benchmarks import objectives, processes, report, scoring, startup, training, weighting
-from benchmarks.common import RESULTS, Stopwatch, arguments
+from benchmarks import objectives, processes, report, scoring, training, weighting
+from benchmarks.common import RESULTS, arguments
 from benchmarks.tables import write_section
 
 
@@ -48,12 +47,6 @@ def test_scoring_gives_each_contestant_its_share(benchmark, bert, seven_classes,
     assert list(report.scoring(results))
 
 
-def test_product_rate_counts_a_product_and_a_sum(monkeypatch):
-    monkeypatch.setattr(scoring, "contest", lambda *given: {"product": {"seconds": [2.0, 4.0]}})
-    rate = scoring.product_rate(torch.float32, (3, 5, 7), Stopwatch(), 1, repeats=4)
-    assert rate == 4 * 2 * 3 * 5 * 7 / 2.0
-
-
 def test_processes(bert, seven_classes, monkeypatch):
     """Steps of one process and of all are timed in turn."""
     options = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --threads 1".split()
@@ -73,13 +66,6 @@ def test_the_benchmark_of_processes_starts_them(benchmark, bert, seven_classes):
     options = f"--encoder {bert} --rounds 1 --steps 1 --texts 8 --processes 2".split()
     results = benchmark("processes", *options, "--dataset", seven_classes)
     assert results["contests"]["2"]["rules"]["fixed"]["contestants"]["all processes"]["median"] > 0
-
-
-def test_every_registered_rule_takes_part_in_its_costly_step():
-    choices = weighting.contestants()
-    assert set(weighting.WEIGHTINGS.names()) <= set(choices)
-    assert next(iter(choices)) == "fixed"
-    assert choices["meta"] == ("meta", {"warmup_steps": 0, "horizon": "steps"})
 
 
 def test_weighting_compares_rules_with_fixed(benchmark, monkeypatch):
@@ -122,7 +108,3 @@ def test_the_pages_are_what_the_results_say(tmp_path, monkeypatch):
     for made, kept in ((page, report.PAGE), (costs, report.COSTS_PAGE)):
         assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
     assert (tmp_path / "img" / "costs.png").stat().st_size > 10_000
-
-
-def test_a_first_step_is_found_by_the_program_of_startup():
-    compile(startup.FIRST_STEP, "first step", "exec")

@@ -103,27 +103,3 @@ def test_what_it_cannot_use_is_said_in_one_line(place, arguments, line, tmp_path
     found = error("masks", *common, *arguments, "--output", tmp_path / "found")
     assert line in found
     assert not (tmp_path / "found").exists()
-
-
-def test_a_plug_in_of_a_run_is_announced(place, tmp_path, monkeypatch):
-    helpers.only_builtin_plugins(monkeypatch)
-    _, common = place
-    plugin = tmp_path / "even.py"
-    write_text(plugin, PLUGIN)
-    config = RunConfig(aux=["even_only"], plugins=[str(plugin)], device="cpu")
-    write_text(tmp_path / "run" / "config.yaml", config.to_yaml())
-    result = call("masks", tmp_path / "run", *common[:-2], "--texts", 0)
-    assert result.exit_code == 0, result.output
-    assert f"running the Python file {plugin}, which" in result.stderr
-    assert "even_only puts " in result.stdout
-
-
-PLUGIN = """
-from auxlearn.plugins import MaskedLanguageModelling, register_task
-
-
-@register_task("even_only")
-class EvenOnly(MaskedLanguageModelling):
-    def mask_probabilities(self, batch):
-        return ((batch.input_ids % 2 == 0) & batch.maskable).double() / 4
-"""

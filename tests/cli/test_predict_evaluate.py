@@ -158,22 +158,6 @@ def test_evaluate_reports_metrics_of_all_and_of_unseen_examples(finished, data):
     assert report["majority"]["confusion"] == [[0, 4], [0, 4]]
 
 
-def test_evaluate_prints_a_table(finished, data):
-    result = call("evaluate", finished(), "--dataset", data, "--split", "validation")
-    lines = result.stdout.splitlines()
-    assert lines[0] == f"{finished()} on split validation"
-    assert lines[-1].startswith("data: the text of 2 of 4 examples is also in train")
-    (row,) = [line.split() for line in lines if line.split()[:2] == ["data", "4"]]
-    assert len(row) == 9
-
-
-def test_evaluate_needs_no_train_split(finished, data):
-    (data / "train.tsv").unlink()
-    result = call("evaluate", finished(), "--dataset", data)
-    assert result.stdout.splitlines()[-1].startswith("data has no train split")
-    assert "unseen" not in result.stdout
-
-
 def test_evaluate_accepts_other_columns_and_uses_those_of_the_run_by_default(
     finished, data, tmp_path, encoder_folder
 ):

@@ -15,7 +15,6 @@ from auxlearn.core.errors import SweepError, UserError
 from auxlearn.core.files import write_checked_json
 from auxlearn.executors.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
-from tests import helpers
 from tests.cli.helpers import error
 from tests.comparison.conftest import METHODS, edited, right_by_method
 
@@ -230,18 +229,6 @@ def test_names_of_runs_say_in_what_they_differ():
     ]
 
 
-def test_every_row_has_the_settings_in_which_any_two_on_the_same_data_differ():
-    base = {"dataset": "a", "encoder": "b", "metric": "c", "weights": {"fixed": {}}, "epochs": 3}
-    configs = [
-        {**base, "aux": []},
-        {**base, "aux": [{"l3mask": {"score": "plt"}}], "epochs": 9},
-        {**base, "aux": [], "dataset": "d", "epochs": 5},
-    ]
-    assert run_names(configs) == [
-        "single task, epochs 3", "l3mask, fixed, epochs 9", "single task, epochs 5"
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("seeds", [1, 2, 3])
 @pytest.mark.parametrize("against", [None, "STL"])
 def test_without_enough_seeds_to_test_nothing_is_marked(make_sweep, seeds, against):
@@ -322,14 +309,6 @@ def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
         assert line in refused(path, *words)
 
 
-def test_names_may_hold_equals_signs(make_sweep):
-    name = "l3mask(score=surprisal)"
-    grid = {"method": {"STL": {"aux": []}, name: {"aux": "random_mlm"}}}
-    folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=grid, seeds=1)
-    (block,) = compare(folder.path, names=[f"{name}=L3"]).blocks
-    assert block.methods == ["STL", "L3"]
-
-
 def test_methods_that_applied_no_task_are_named(make_sweep):
     """Their row is that of the single task, which has no weights to be 0."""
     folder = make_sweep(right_by_method, grid=METHODS, seeds=3)
@@ -341,14 +320,6 @@ def test_methods_that_applied_no_task_are_named(make_sweep):
     text = compare(folder.path).to_markdown()
     assert "RTM: no auxiliary task applied at the end in 2 of 3 runs" in text
     assert "STL: no auxiliary" not in text
-
-
-def test_damaged_predictions_are_an_error_of_one_line(make_sweep):
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=1)
-    path = next(folder.path.glob("trials/*/predictions/test.jsonl"))
-    helpers.sign(path.parents[1])
-    path.write_text(path.read_text()[:-5])
-    assert f"{path} is damaged" in refused(folder.path)
 
 
 def test_runs_evaluated_on_different_examples_are_an_error(make_sweep):

@@ -14,7 +14,6 @@ from auxlearn.core.errors import UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.settings import OODSource
 from auxlearn.evaluation.evaluator import Classifier
-from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import call, error, write_split
 
@@ -66,19 +65,6 @@ def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatc
     assert list(table["text"]) == list(texts)
     assert list(table["predicted_label"]) == said
     np.testing.assert_array_equal(table["probability_yes"], found.probabilities[:, 1])
-
-
-def test_an_ensemble_is_saved_by_any_path_and_is_equal_to_itself_alone(runs, tmp_path):
-    one, other = (auxlearn.ensemble(runs / "a", runs / "b") for _ in range(2))
-    assert one == one
-    assert len({one, other}) == 2
-    one.save(str(tmp_path / "a.csv"))
-    other.save(tmp_path / "b.csv")
-    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
-    scores = auxlearn.evaluate(str(runs / "a"), runs / "data" / "reviews")
-    scores.save(str(tmp_path / "a.json"))
-    assert json.loads((tmp_path / "a.json").read_text()) == scores.to_dict()
-    assert RunResults.load(str(runs / "a")) == auxlearn.load_run(runs / "a")
 
 
 def test_the_command_writes_what_predict_writes(runs, tmp_path):

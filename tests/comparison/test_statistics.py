@@ -16,7 +16,6 @@ from auxlearn.comparison.scores import (
     scores_and_covariance,
 )
 from auxlearn.comparison.statistics import (
-    ALPHA,
     MINIMUM_SEEDS,
     Column,
     cliques,
@@ -27,7 +26,6 @@ from auxlearn.comparison.statistics import (
     noise_of,
     rank_methods,
     t_test,
-    ties_with,
     wins,
 )
 from auxlearn.core.errors import ConfigError
@@ -79,29 +77,6 @@ def test_scores_and_their_jackknife_are_those_of_scikit_learn(metric):
             rest = np.arange(40) != left
             without[run, left] = by_scikit_learn(metric, found.names, truth[rest], predicted[rest])
     assert covariance == pytest.approx(np.cov(without, ddof=0) * 39, rel=1e-10, abs=1e-16)
-
-
-def test_the_jackknife_of_accuracy_is_the_variance_of_a_mean():
-    truth, said = draw(500, 3, 0.7, 3, np.random.default_rng(3))
-    _, covariance = scores_and_covariance(predictions(truth, said, 3), "accuracy")
-    assert covariance == pytest.approx(np.cov(said == truth) / 500, rel=1e-10)
-
-
-def test_the_jackknife_of_macro_f1_agrees_with_scipys_bootstrap():
-    truth, said = draw(300, 3, 0.6, 2, np.random.default_rng(5))
-
-    def difference(truth, *both):
-        first, second = (by_scikit_learn("macro_f1", None, truth, one) for one in both)
-        return first - second
-
-    sample = (truth, *said)
-    error = stats.bootstrap(
-        sample, difference, paired=True, vectorized=False, n_resamples=400,
-        method="percentile", rng=np.random.default_rng(0),
-    ).standard_error  # fmt: skip
-    _, covariance = scores_and_covariance(predictions(truth, said, 3), "macro_f1")
-    expected = math.sqrt(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
-    assert error == pytest.approx(expected, rel=0.1)
 
 
 def test_one_example_has_no_variance_and_wrong_metrics_are_named():
@@ -232,21 +207,6 @@ def test_pairs_are_made_of_common_seeds():
     assert (pair.seeds, pair.p) == (0, 1.0)
 
 
-def test_five_seeds_tell_58_from_31():
-    draws = np.random.default_rng(10)
-    right = {
-        name: draws.random((5, 160)) < share + draws.normal(0, 0.03, (5, 1))
-        for name, share in (("single", 0.31), ("meta", 0.58), ("fixed", 0.57))
-    }
-    pairs = compare_methods(column_of(right))
-    assert ties_with("meta", pairs) == {"fixed"}
-    by_names = {pair.names: pair for pair in pairs}
-    pair = by_names[frozenset(("single", "meta"))]
-    assert pair.significant
-    assert pair.beats == 1.0
-    assert 0.1 < pair.low < pair.difference < pair.high < 0.45
-
-
 def test_against_one_method_the_correction_is_for_the_others_only():
     draws = np.random.default_rng(5)
     scores = {
@@ -358,11 +318,6 @@ def test_differences_of_the_detectable_size_are_found_as_often_as_said(methods, 
     assert tables.power(1500, tables.detectable) == pytest.approx(0.8, abs=0.03)
 
 
-def test_equal_methods_are_seldom_told_apart():
-    """Whole comparisons, with noise of seeds and examples."""
-    assert 0.015 < Tables(30, "both", 2, 5).false_positives(600) <= 0.06
-
-
 @pytest.mark.parametrize(
     ("seeds", "share"),
     [
@@ -379,17 +334,3 @@ def test_wherever_the_noise_is_from_equal_methods_are_seldom_told_apart(seeds, s
 def test_each_test_alone_would_tell_equal_methods_apart():
     assert false_positives(10, 0.5, tables=2000)["seeds alone"] > 0.12
     assert false_positives(3, 0.2, tables=10_000)["crossed t-test alone"] > 0.07
-
-
-def test_null_tables_of_three_methods_seldom_have_a_best_that_stands_out():
-    """The best is picked after the fact, which is what the correction over all pairs is for."""
-    draws = np.random.default_rng(4)
-    false = 0
-    for _ in range(300):
-        level = draws.normal(0, 1, 10)  # seeds are paired: part of the noise is shared
-        scores = {name: dict(enumerate(level + draws.normal(0, 1, 10))) for name in "abc"}
-        pairs = compare_methods(constant_column(scores))
-        best = max(scores, key=lambda name: sum(scores[name].values()))
-        false += len(ties_with(best, pairs)) < 2
-    bound = ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / 300)
-    assert 0 < false / 300 <= bound

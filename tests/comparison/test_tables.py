@@ -2,9 +2,7 @@
 
 import csv
 import io
-import re
 import statistics
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,11 +11,8 @@ from scipy import stats
 from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.plots import mean_curve, plot_comparison
-from auxlearn.comparison.result import RankComparison
-from auxlearn.comparison.statistics import rank_methods
 from auxlearn.comparison.tables import RUN_COLUMNS, Layout, RunColumn
 from auxlearn.core.errors import ConfigError
-from auxlearn.results.figures import PRINT_FONT, figure_style
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS, edited, right_by_method
@@ -92,18 +87,6 @@ def test_zero_has_no_sign():
     assert found == ["0.0", "0.0", "-0.1"]
     assert Layout(2).score(-1e-9, "accuracy", "+") == "+0.00"
     assert Layout(1).score(-1e-9, "mae", "+") == "+0.000"
-
-
-def test_a_wide_table_is_scaled_to_the_text_with_the_columns_of_a_set_together(make_sweep):
-    sets = [f"corpus{number}" for number in range(4)]
-    folder = make_sweep(lambda t: {"dev": 20, "test": 20 + t.seed}, grid={"dataset": sets}, seeds=2)
-    comparison = compare(folder.path, metrics=["accuracy", "macro_f1"])
-    scores, _, _ = tex = comparison.to_latex().split(r"\end{table}")[:3]
-    assert all(r"\resizebox{\ifdim\width>\linewidth" in one for one in tex)
-    (spec,) = re.findall(r"\\begin{tabular}{@{}l(r+)@{}}", scores)
-    assert len(spec) == 10  # with the averages
-    for name in sets:
-        assert scores.count(rf"\multicolumn{{2}}{{c}}{{{name}}}") == 1
 
 
 def test_a_single_method_is_not_marked_as_best(make_sweep):
@@ -214,19 +197,6 @@ def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch)
         assert len(drawn[kind].legends) == 1
     assert drawn["epochs"].axes[0].get_xlim()[0] == 0
     assert drawn["epochs"].get_size_inches()[0] == pytest.approx(3.3)
-
-
-@pytest.mark.parametrize("methods", [3, 14, 31])
-def test_the_labels_of_ranks_do_not_touch(methods):
-    draws = np.random.default_rng(0)
-    ranks = rank_methods({f"method {n}": draws.random(5).tolist() for n in range(methods)})
-    with figure_style(PRINT_FONT):
-        figure = plots.plot_ranks(RankComparison("test", "accuracy", ranks, {}, None))
-        figure.canvas.draw()
-    labels = [one for one in figure.axes[0].texts if one.get_text().isdigit()]
-    assert len(labels) >= 3
-    boxes = [one.get_window_extent() for one in labels]
-    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 def test_no_plot_is_written_over_another(make_sweep, tmp_path, monkeypatch):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
-import threading
-import time
 
 import pytest
 
-from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import RunError
 from auxlearn.core.locks import Lock, LockHeld, holder, is_held
 
@@ -33,30 +30,6 @@ def test_one_holds_it_and_the_other_is_told_who(tmp_path):
         second.check()
     second.release()
     assert (tmp_path / "moved").exists()
-
-
-def test_threads_exclude_each_other(tmp_path):
-    """Also while the file is deleted and made anew at every release."""
-    inside, most, rounds = [], [], 5
-
-    def work():
-        for _ in range(rounds):
-            lock = Lock(tmp_path / "lock")
-            lock.acquire(waiting=lambda owner: None)
-            inside.append(1)
-            most.append(len(inside))
-            time.sleep(0.0005)
-            inside.pop()
-            lock.release()
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert max(most) == 1
-    assert len(most) == 4 * rounds
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_left_by_a_killed_process_is_no_lock(tmp_path):
@@ -89,17 +62,3 @@ def test_a_link_in_place_of_the_file_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="symbolic links"):
         Lock(tmp_path / "lock").acquire()
     assert (tmp_path / "elsewhere").read_text() == "mine"
-
-
-def test_waiting_for_a_cache_entry_names_the_process(tmp_path, caplog):
-    lock = Lock(tmp_path / "key.lock")
-    owner = threading.Thread(target=lock.acquire)
-    owner.start()
-    owner.join()
-    release = threading.Timer(0.4, lock.release)
-    release.start()
-    with caplog.at_level("INFO", "auxlearn"):
-        TensorCache(tmp_path).get("key", dict)
-    release.join()
-    assert f"waiting for a cache entry that process {os.getpid()} on " in caplog.text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["key.safetensors"]

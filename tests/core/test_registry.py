@@ -17,7 +17,6 @@ from auxlearn.core.registry import (
     WEIGHTINGS,
     Registry,
     load_plugin,
-    plugin_digest,
 )
 from auxlearn.core.settings import PluginChoice
 from auxlearn.tasks.base import AuxiliaryTask
@@ -132,14 +131,6 @@ def refusal(path):
 def test_a_file_that_cannot_be_imported(tmp_path, body, reason):
     path = plugin(tmp_path / "mine.py", body)
     assert refusal(path).startswith(f"plug-in file {path} cannot be imported: {reason}")
-
-
-def test_the_digest_is_of_the_content(tmp_path):
-    digests = []
-    for name, content in (("a.py", "x = 1"), ("b.py", "x = 1"), ("c.py", "x = 2")):
-        (tmp_path / name).write_text(content)
-        digests.append(plugin_digest(tmp_path / name))
-    assert digests[0] == digests[1] != digests[2]
 
 
 @pytest.fixture

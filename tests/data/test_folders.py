@@ -17,7 +17,7 @@ from auxlearn.data import tables
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import read_folder
 from auxlearn.data.load import load_evaluated
-from auxlearn.kinds.labels import label_name, sort_labels
+from auxlearn.kinds.labels import sort_labels
 from tests.helpers import one_line, write_splits
 
 ROWS = [
@@ -73,14 +73,6 @@ def test_pairs_further_columns_and_columns_of_other_names(tmp_path):
     train = read_folder(tmp_path, columns).splits["train"]
     assert (train.texts, train.text_pairs) == (("one", "three"), ("two", "four"))
     assert (train.labels, train.label_names) == ((1, 0), ("0", "1"))
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [(3, "3"), (-1, "-1"), (2.0, "2"), (True, "true"), (False, "false"), (" x ", "x"), ("", "")],
-)
-def test_label_names(value, name):
-    assert label_name(value) == name
 
 
 def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet(tmp_path):

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import datasets
 import huggingface_hub
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Sequence, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from huggingface_hub.errors import HFValidationError
 
 from auxlearn.core.errors import DataError
@@ -59,64 +59,6 @@ def _serve(monkeypatch):
     return serve
 
 
-def test_class_labels_split_map_and_columns(serve):
-    calls = serve(
-        {
-            "train": nli(("a", "b", 0), ("c", "d", 2), ("e", "f", 1)),
-            "validation_matched": nli(("g", "h", 2)),
-            "validation_mismatched": nli(("i", "j", 0)),
-            "test_matched": nli(("k", "l", -1)),
-        }
-    )
-    wanted = {
-        "train": "train",
-        "test": "validation_matched",
-        "test_mismatched": "validation_mismatched",
-    }
-    dataset = load_hub("nyu-mll/glue", "mnli", wanted, PAIRS)
-    assert calls == [("nyu-mll/glue", "mnli", {"revision": None})]
-    assert dataset.name == "glue"
-    assert set(dataset.splits) == {"train", "test", "test_mismatched"}
-    train = dataset.splits["train"]
-    assert train.label_names == ("entailment", "neutral", "contradiction")
-    assert train.labels == (0, 2, 1)
-    assert (train.texts, train.text_pairs) == (("a", "c", "e"), ("b", "d", "f"))
-    assert train.meta == {"idx": ("0", "1", "2")}
-    assert dataset.splits["test"].labels == (2,)
-    assert dataset.notes == ()
-
-
-def test_without_a_split_map_every_split_with_labels_is_read(serve):
-    serve(
-        {
-            "train": nli(("a", "b", 0), ("c", "d", 2)),
-            "validation": nli(("g", "h", 2)),
-            "test": nli(("k", "l", -1)),
-        }
-    )
-    dataset = load_hub("some/set", columns=PAIRS)
-    assert set(dataset.splits) == {"train", "dev"}
-    assert dataset.notes == (
-        "hub data set 'some/set', split 'test': left out, as its labels are hidden",
-    )
-
-
-def test_joined_splits(serve):
-    serve({"r1": nli(("a", "b", 0), ("c", "d", 2)), "r2": nli(("e", "f", 1))})
-    train = load_hub("some/set", None, {"train": "r1+r2"}, PAIRS).splits["train"]
-    assert (train.texts, train.labels) == (("a", "c", "e"), (0, 2, 1))
-    assert train.meta["hub_split"] == ("r1", "r1", "r2")
-
-
-def test_label_names_replace_those_of_the_hub_and_name_integers(serve):
-    named = nli(("a", "b", 0), ("c", "d", 2), ("e", "f", 1))
-    for train in (named, named.cast_column("label", Value("int64"))):
-        serve({"train": train})
-        dataset = load_hub("some/set", None, None, PAIRS, ["yes", "maybe", "no"])
-        assert dataset.label_names == ("yes", "maybe", "no")
-        assert dataset.splits["train"].labels == (0, 2, 1)
-
-
 def test_text_labels_keep_the_order_of_the_given_names(serve):
     rows = Dataset.from_dict({"text": ["x", "y"], "label": ["b", "a"]})
     serve({"train": rows, "further": rows})
@@ -160,15 +102,6 @@ def test_incomplete_examples_are_left_out_and_counted(serve):
         "2 examples with an empty text were left out",
         "1 examples without a label were left out",
     ]
-
-
-def test_columns_that_are_no_plain_values_stay_out_of_meta(serve):
-    features = Features(
-        {"text": Value("string"), "label": Value("string"), "spans": Sequence(Value("int32"))}
-    )
-    rows = {"text": ["x", "y"], "label": ["a", "b"], "spans": [[1], [2]]}
-    serve({"train": Dataset.from_dict(rows, features=features)})
-    assert load_hub("some/set").splits["train"].meta == {}
 
 
 @pytest.mark.parametrize(

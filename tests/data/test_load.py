@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from auxlearn.core.errors import DataError
-from auxlearn.core.settings import USUAL, Columns
+from auxlearn.core.settings import Columns
 from auxlearn.data import hub
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import card_names, dataset_names, load_dataset, load_evaluated
@@ -116,23 +116,6 @@ def test_folder_with_other_columns_and_with_the_name_of_a_card(tmp_path, monkeyp
     assert len(load_dataset("imdb").splits["train"]) == 18
 
 
-def test_card_of_a_set_on_the_hub(asked):
-    dataset = load_dataset("mnli", seed=1)
-    ((hub_id, config, split_map, columns, label_names),) = asked
-    assert (hub_id, config) == ("nyu-mll/glue", "mnli")
-    assert split_map["test"] == "validation_matched"
-    assert (columns.text, columns.text_pair) == ("premise", "hypothesis")
-    assert label_names == ["entailment", "neutral", "contradiction"]
-    assert (dataset.name, dataset.metric) == ("mnli", "accuracy")
-    assert (len(dataset.splits["train"]), len(dataset.splits["dev"])) == (90, 10)
-    assert len(dataset.splits["test"]) == 100
-    assert dataset.notes[0] == "from the hub"
-    assert any("GLUE hides the test labels" in note for note in dataset.notes)
-    assert any("held out as dev" in note for note in dataset.notes)
-    load_dataset("sst2", columns=Columns(text_column="phrase"))  # in place of those of the card
-    assert asked[1][3] == Columns(text_column="phrase")
-
-
 def test_dev_held_out_of_test_does_not_depend_on_the_seed(asked):
     first, second = (load_dataset("imdb", seed=seed) for seed in (0, 1))
     sizes = {name: len(split) for name, split in first.splits.items()}
@@ -154,20 +137,6 @@ def test_card_file_and_a_card_without_a_hub_id_which_says_how_to_make_the_folder
     assert (dataset.name, dataset.metric, asked[0][0]) == ("own", "macro_f1", "me/own")
     with pytest.raises(DataError, match="there is no file"):
         load_dataset(str(tmp_path / "missing.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("spec", "hub_id", "config", "name"),
-    [
-        ("me/own.set", "me/own.set", None, "own.set"),
-        ("nyu-mll/glue:sst2", "nyu-mll/glue", "sst2", "glue-sst2"),
-    ],
-)
-def test_hub_id(asked, spec, hub_id, config, name):
-    dataset = load_dataset(spec)
-    assert asked == [(hub_id, config, None, USUAL, None)]
-    assert dataset.name == name
-    assert "dev" in dataset.splits
 
 
 def test_hub_error_mentions_the_missing_folder(monkeypatch):

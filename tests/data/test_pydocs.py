@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -58,56 +57,6 @@ def test_sizes_balance_and_length_of_texts(dataset: TextDataset) -> None:
     lengths = [len(text.split()) for texts in everything(dataset).values() for text in texts]
     assert len(lengths) == 2500
     assert 8 <= min(lengths) <= max(lengths) <= 60
-
-
-def test_no_duplicates_or_near_duplicates(dataset: TextDataset) -> None:
-    texts = [text for texts in everything(dataset).values() for text in texts]
-    plain = ["".join(re.findall("[a-z0-9]", text.lower())) for text in texts]
-    assert len(set(plain)) == len(texts)
-    words = [set(re.findall(r"\w+", text.lower())) for text in texts]
-    train = words[:1000]
-    checked = 0
-    for later in words[1000:]:
-        for row in train:
-            if abs(len(row) - len(later)) <= 20:
-                checked += 1
-                assert len(row & later) < 0.7 * len(row | later)
-    assert checked > 500_000
-
-
-def test_library_names_are_removed(dataset: TextDataset) -> None:
-    names = re.compile(
-        r"numpy|scipy|sklearn|scikit|pandas|torch|\bnp\b|\bpd\b|\btensors?\b|\bndarrays?\b"
-        r"|\bdataframes?\b|\bestimators?\b|array_like|>>>|:\w+:`|``|user guide|read more in",
-        re.IGNORECASE,
-    )
-    proper = re.compile(r"\b(?:Series|Index|Timedelta)\b")  # a power series is no give-away
-    found = [
-        (match[0], text)
-        for texts in everything(dataset).values()
-        for text in texts
-        for pattern in (names, proper)
-        for match in pattern.finditer(text)
-    ]
-    assert found == []
-
-
-def test_no_single_word_gives_a_label_away(dataset: TextDataset) -> None:
-    train = dataset.split("train")
-    assert train.labels is not None
-    documents = Counter[str]()
-    by_label = {label: Counter[str]() for label in range(5)}
-    for text, label in zip(train.texts, train.labels, strict=True):
-        words = set(re.findall(r"\w+", text.lower()))
-        documents.update(words)
-        by_label[label].update(words)
-    telling = [
-        word
-        for word, count in documents.items()
-        for label in range(5)
-        if by_label[label][word] >= 0.9 * count and by_label[label][word] > 0.15 * 200
-    ]
-    assert telling == []
 
 
 def test_neutral_by_hand() -> None:

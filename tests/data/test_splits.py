@@ -124,11 +124,6 @@ def test_examples_held_out_with_a_rare_class_count_for_the_frequent_one():
         assert Counter(labels[row] for row in held) == {0: 5, 1: 1}
 
 
-def test_normalised_text():
-    assert normalise("Straße, 1_2!") == normalise("STRASSE 12") == "strasse12"
-    assert normalise(" ?! ") == "?!"
-
-
 ONE_TEXT = [("Same text.", 0), ("same text", 1)] * 10
 
 

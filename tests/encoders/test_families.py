@@ -69,23 +69,6 @@ def test_both_models_share_one_body(encoder):
     assert len(names) == 1
 
 
-def test_shared_weights_are_counted_once(encoder, family, encoder_folder):
-    folder = encoder_folder(family)
-    language_model = AutoModelForMaskedLM.from_pretrained(folder)
-    classifier = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3)
-    body = set(dict(classifier.base_model.named_parameters(prefix=classifier.base_model_prefix)))
-    head = sum(p.numel() for n, p in classifier.named_parameters() if n not in body)
-    # The parameters of the language model (tied ones once), a pooler if the classifier has one
-    # more, and the classification head.
-    pooler = [n for n in body if n not in dict(language_model.named_parameters())]
-    assert all(".pooler." in name for name in pooler)
-    extra = sum(dict(classifier.named_parameters())[name].numel() for name in pooler)
-    expected = sum(p.numel() for p in language_model.parameters()) + extra + head
-    assert sum(p.numel() for p in encoder.parameters()) == expected
-    assert sum(t.numel() for t in encoder.tensors().values() if t.requires_grad) == expected
-    assert len({id(p) for p in encoder.body_parameters()}) == len(encoder.body_parameters())
-
-
 @pytest.mark.parametrize("pairs", [None, HARD_TEXTS[::-1]])
 def test_classify_equals_the_native_classifier(encoder, pairs):
     batch = helpers.collated(tokenized(encoder, HARD_TEXTS, pairs=pairs))

@@ -8,7 +8,6 @@ from transformers import BartForConditionalGeneration
 
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.shared import SharedEncoder
 from tests.helpers import LABELS, LINES, snapshot, tokenized
 
 
@@ -82,15 +81,6 @@ def test_evaluating_switches_dropout_off_and_back_on(tiny_bert):
     assert [module.training for module in tiny_bert.modules()] == modes
 
 
-def test_methods_by_call(tiny_bert):
-    batch = batch_of(tiny_bert)
-    assert torch.equal(tiny_bert(SharedEncoder.classify, batch), tiny_bert.classify(batch))
-    found = tiny_bert(SharedEncoder.predict_tokens, batch, batch.maskable)
-    assert torch.equal(found, tiny_bert.predict_tokens(batch, batch.maskable))
-    nowhere = tiny_bert.predict_tokens(batch, torch.zeros_like(batch.maskable))
-    assert nowhere.shape == (0, tiny_bert.config.vocab_size)
-
-
 BOS, PAD, EOS, MASK = 0, 1, 2, 4
 
 
@@ -115,27 +105,6 @@ def one_text(bart, length):
         maskable=(ids > MASK),
         words=batch.words[:, : length + 2],
     )
-
-
-def test_the_state_at_a_mask_depends_on_the_tokens_before_it(bart, native):
-    ids, batch = one_text(bart, 4)  # <s> a b c d </s>
-    a, b, _, d = ids[0, 1:5].tolist()
-    masked = torch.tensor([[BOS, a, b, MASK, d, EOS]])
-    position = masked == MASK
-    with torch.no_grad():
-        found = bart.predict_tokens(replace(batch, input_ids=masked), position)
-        # What the encoder part reads, and what the decoder part has read when it writes token 3:
-        # its start token, <s>, a, b. Nothing at or behind the mask.
-        states = native.model.encoder(input_ids=masked).last_hidden_state
-        decoded = native.model.decoder(
-            input_ids=torch.tensor([[EOS, BOS, a, b]]), encoder_hidden_states=states
-        ).last_hidden_state
-        by_hand = native.lm_head(decoded[:, -1]) + native.final_logits_bias
-    torch.testing.assert_close(found, by_hand, atol=1e-5, rtol=1e-5)
-    # One place to the left or right would be another prediction.
-    with torch.no_grad():
-        left = native.lm_head(decoded[:, -2]) + native.final_logits_bias
-    assert (left - by_hand).abs().max() > 0.1
 
 
 def test_training_labels_have_the_same_index(bart, native):

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
 
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet, map_labels
 from auxlearn.evaluation.metrics import evaluate, predictions_of
 from auxlearn.kinds.classification import map_predictions
-from auxlearn.results.record import Evaluation, Evaluations
 from auxlearn.results.tables import metrics_table
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -79,16 +77,6 @@ def paired():
     mapped = predictions(hans(), PROBABILITIES)
     others = predictions(hans(), PROBABILITIES, partner)
     return evaluate(hans(partner=partner), mapped, others, [False] * 4, 0)
-
-
-def test_evaluations_can_be_loaded_from_json_with_and_without_optional_fields():
-    found = paired()
-    values = Evaluations({"hans": found}).to_dict()["hans"]
-    assert TypeAdapter(Evaluation).validate_python(values) == found
-    for key in ("subsets", "partner", "pair_accuracy"):
-        del values[key]
-    old = TypeAdapter(Evaluation).validate_python(values)
-    assert (old.subsets, old.partner, old.pair_accuracy) == ({}, None, None)
 
 
 def test_the_table_has_pairs_and_subsets():

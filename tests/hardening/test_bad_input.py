@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from auxlearn.cli import cli
 from tests import helpers
-from tests.cli.helpers import call, error
+from tests.cli.helpers import error
 from tests.hardening import cases_data, cases_encoders, cases_runs, cases_settings
 from tests.hardening.inputs import (
     MANY,
@@ -183,11 +183,3 @@ def test_what_may_not_be_read_is_named(denied, command, place, monkeypatch):
     line = error(*command.split())
     assert denied in line
     assert "Permission denied" in line
-
-
-def test_labels_that_look_like_missing_values_can_be_kept(tmp_path):
-    rows = [f'{{"text": "text {i}", "label": "{("None", "some")[i % 2]}"}}' for i in range(8)]
-    (tmp_path / "train.jsonl").write_text("\n".join(rows))
-    assert "--keep-null-labels" in error("data", "check", tmp_path)
-    shown = call("data", "check", tmp_path, "--keep-null-labels").stdout
-    assert any(line.split()[:1] == ["None"] for line in shown.splitlines())

@@ -11,16 +11,12 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import UserError, is_blank
-from auxlearn.core.yaml_files import parse_yaml
-from auxlearn.data.dataset import TextDataset
-from auxlearn.data.folders import read_folder
+from auxlearn.core.errors import UserError
 from auxlearn.data.load import DatasetCard, read_card
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.plan import expand_cells
@@ -51,9 +47,6 @@ VALUES = st.recursive(
     ),
     max_leaves=8,
 )
-COLUMNS = st.sampled_from(["text", "text_pair", "label", "id"]) | st.text(max_size=5)
-ROWS = st.lists(st.dictionaries(COLUMNS, VALUES, max_size=5), max_size=6)
-GOOD_ROWS = [{"text": f"text {i}", "label": ("good", "bad")[i % 2]} for i in range(6)]
 
 
 @contextmanager
@@ -66,61 +59,6 @@ def refused_well(kind: type[Exception] = UserError) -> Iterator[None]:
         assert 0 < len(message) <= LONGEST, message
         assert message.count("\n") < MOST_LINES
         message.encode()
-
-
-def read(folder: Path, name: str, content: bytes) -> TextDataset | None:
-    """Read a train file of some content; ``None`` if it is refused."""
-    (folder / name).write_bytes(content)
-    with refused_well():
-        dataset = read_folder(folder)
-        train = dataset.splits["train"]
-        assert len(train.label_names) >= 2
-        assert all(isinstance(text, str) and not is_blank(text) for text in train.texts)
-        assert set(train.labels or ()) <= set(range(len(train.label_names)))
-        return dataset
-    return None
-
-
-@fuzz
-@given(rows=ROWS, good=st.booleans())
-def test_json_lines(tmp_path, rows, good):
-    lines = [json.dumps(row) for row in (GOOD_ROWS if good else []) + rows]
-    read(tmp_path, "train.jsonl", "\n".join(lines).encode())
-
-
-@fuzz
-@given(rows=ROWS)
-def test_json_lines_that_are_in_order_are_read(tmp_path, rows):
-    lines = [json.dumps({**row, **good}) for row, good in zip(rows, GOOD_ROWS, strict=False)]
-    usable = len(rows) >= 2 and not any("text_pair" in row for row in rows)
-    usable = usable and "\\ud" not in "".join(lines)
-    assert read(tmp_path, "train.jsonl", "\n".join(lines).encode()) is not None or not usable
-
-
-@fuzz
-@given(
-    header=st.sampled_from(["text,label", "label,text,id", ""]) | st.text(max_size=9),
-    rows=st.lists(st.lists(WORDS | st.text(max_size=9), max_size=4), max_size=6),
-)
-def test_csv(tmp_path, header, rows):
-    text = "\n".join([header, *(",".join(cells) for cells in rows)])
-    read(tmp_path, "train.csv", text.encode("utf-8", "surrogatepass"))
-
-
-#: Pieces of YAML, put together in any order.
-PIECES = """a:|b: &x|*x|- |  |? |: |<<: |!!int |!!python/name:os |1|0x|.nan|2024-02-31|---
-|...|null|true|seed: |aux: |ood: |grid: |weights: |name: |seeds: |
-|"""
-YAML = st.lists(
-    st.sampled_from([*PIECES.split("|"), *"{}[],'\"#%@`~!>&"]) | st.text(max_size=4), max_size=14
-).map("".join)
-
-
-@fuzz
-@given(text=YAML)
-def test_yaml(text):
-    with refused_well(ValueError):
-        parse_yaml(text)
 
 
 SETTINGS = st.dictionaries(

@@ -18,7 +18,7 @@ from auxlearn.core.settings import Columns
 from auxlearn.data.memory import save_folder
 from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.biaffine import RELATION_SIZE, Biaffine
-from auxlearn.kinds.dependency import cycle_of, spanning_tree
+from auxlearn.kinds.dependency import spanning_tree
 from auxlearn.kinds.words import CERTAIN, NO_TAG
 from tests.helpers import one_line
 
@@ -94,11 +94,6 @@ def test_long_sentences_have_the_tree_of_networkx():
         expected = networkx.maximum_spanning_arborescence(graph)
         heads = {word: head for head, word in expected.edges}
         assert spanning_tree(scores) == [heads[word] for word in range(1, words + 1)]
-
-
-def test_cycles_are_found():
-    assert cycle_of([0, 0, 1, 2]) == []
-    assert sorted(cycle_of([0, 0, 3, 4, 2])) == [2, 3, 4]
 
 
 def test_attachment_scores_are_those_of_the_shared_task():

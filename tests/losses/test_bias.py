@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import torch
 
-from auxlearn.core.cache import content_key
 from auxlearn.core.errors import ConfigError, DataError, UserError
 from auxlearn.core.validation import validate
 from auxlearn.data.dataset import Split
@@ -189,19 +188,6 @@ def test_the_teacher_is_the_runs_encoder_cross_fitted(pairs, monkeypatch):
     assert np.allclose(scores.probabilities.numpy(), expected, atol=1e-5)
 
 
-def test_probabilities_of_an_encoder_are_kept_by_device(pairs, monkeypatch):
-    """``meta`` stands for an accelerator, whose rounding is another."""
-    monkeypatch.setattr(bias_models, "fine_tune", lambda *_: None)
-    keys = []
-    monkeypatch.setattr(
-        "auxlearn.losses.bias.content_key", lambda *values: keys.append(content_key(*values)) or "k"
-    )
-    encoder_scores(pairs, "teacher", 4, bias_models.FineTuning(1, 1e-3), pairs.encoder)
-    monkeypatch.setattr(type(pairs.encoder), "device", torch.device("meta"))
-    encoder_scores(pairs, "teacher", 4, bias_models.FineTuning(1, 1e-3), pairs.encoder)
-    assert len(set(keys)) == 2
-
-
 ROWS = [
     {"background": 0.5, "method": 0.25, "result": 0.25},
     {"background": 0, "method": 1, "result": 0},
@@ -270,12 +256,6 @@ def test_one_line_for_a_missing_file_and_for_an_unknown_kind(
 
 KEYS = [(f"text {number % 70}",) for number in range(100)]  # thirty texts occur twice
 LABELS = [0 if number % 70 < 40 else 1 + number % 2 for number in range(100)]
-
-
-def test_folds_depend_on_the_seed_and_not_on_the_order():
-    folds = assign_folds(LABELS, KEYS, 5, seed=0)
-    assert folds != assign_folds(LABELS, KEYS, 5, seed=1)
-    assert folds[::-1] == assign_folds(LABELS[::-1], KEYS[::-1], 5, seed=0)
 
 
 @pytest.mark.parametrize("folds", [2, 5, 8])

@@ -13,7 +13,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 
 from auxlearn.core import rng
-from auxlearn.core.errors import ConfigError, EncoderError
+from auxlearn.core.errors import ConfigError
 from auxlearn.data.batches import collate
 from auxlearn.encoders import cutting
 from auxlearn.encoders.families import FAMILIES as SUPPORTED
@@ -247,15 +247,6 @@ def test_one_line_for_an_encoder_that_cannot_be_cut(cls, encoder_folder, tmp_pat
     chunked.config.chunk_size_feed_forward = 4
     with pytest.raises(ConfigError, match="set it to 0"):
         prepared(cls, chunked, tmp_path)
-
-
-def test_a_compiled_encoder_is_refused(tiny_bert, tmp_path, monkeypatch):
-    loss, batch = prepared(HiddenCut, tiny_bert, tmp_path)
-    monkeypatch.setattr(tiny_bert.body, "_compiled_call_impl", tiny_bert.body._call_impl)
-    with pytest.raises(EncoderError, match="leave --compile out"):
-        loss.cut_logits(tiny_bert, batch, draws())
-    assert not HiddenCut.compilable
-    assert not SpanCutoff.compilable
 
 
 @pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])

@@ -73,20 +73,6 @@ def test_targets_of_confidence_regularisation(given):
     assert torch.allclose(smoothed_targets(teacher, never, labels), teacher)
 
 
-GRADIENTS = {
-    "poe": lambda x, b, y: poe_loss(x, b, y, 0.7),
-    "learned_mixin": lambda x, b, y: learned_mixin_loss(x, b, x[:, :1].exp(), y, 0.5),
-    "debiased_focal": lambda x, b, y: debiased_focal_loss(x, b, y, 2.0),
-}
-
-
-@pytest.mark.parametrize("name", GRADIENTS)
-def test_gradients_by_finite_differences(name, given):
-    logits, bias, labels = given
-    logits.requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: GRADIENTS[name](x, bias, labels), (logits,))
-
-
 def test_gradient_of_the_factors_by_finite_differences(given):
     logits, bias, labels = given
     factors = torch.rand(6, 1, generator=draws(), dtype=torch.float64).requires_grad_()

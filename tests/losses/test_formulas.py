@@ -1,6 +1,5 @@
 """Cross-entropy, focal and Huber loss of every kind and R-Drop, against libraries and by hand."""
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -144,13 +143,6 @@ def test_divergences_are_scipys_and_gradients_reach_both_distributions(name, two
     assert divergence(*logs(two)).numpy() == pytest.approx(divergences(two)[name], abs=1e-10)
     one, other = (x.clone().requires_grad_() for x in two)
     assert torch.autograd.gradcheck(lambda a, b: divergence(*logs((a, b))), (one, other))
-
-
-def test_only_one_of_the_two_is_bounded():
-    certain = torch.tensor([[50.0, 0.0]], dtype=torch.float64)
-    pair = logs((certain, -certain))
-    assert float(base.jensen_shannon(*pair)) == pytest.approx(math.log(2))
-    assert float(base.reversed_jensen_shannon(*pair)) > 20
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5, 1.0, 4.0])
@@ -305,23 +297,6 @@ def test_huber_by_hand_and_beside_the_absolute_error():
         assert found.item() == pytest.approx(each.mean(), rel=1e-12)
     small = value_of("huber", "regression", logits, targets, delta=1e-6)
     assert small.item() / 1e-6 == pytest.approx(errors.mean(), rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "options"),
-    [
-        ("focal", "multi_label", {"class_weights": "balanced"}),
-        ("focal", "token_classification", {"gamma": 0.5}),
-        ("cross_entropy", "multi_label", {"class_weights": OF_NAMES, "label_smoothing": 0.1}),
-        ("cross_entropy", "token_classification", {"class_weights": OF_NAMES}),
-        ("huber", "regression", {"delta": 0.7}),
-    ],
-)
-def test_gradients_of_kinds_by_finite_differences(name, kind, options):
-    logits, targets = outputs_of(kind)
-    assert torch.autograd.gradcheck(
-        lambda x: value_of(name, kind, x, targets, **options), (logits,)
-    )
 
 
 @pytest.mark.parametrize("kind", ["regression", "dependency"])

@@ -9,7 +9,6 @@ import torch
 from auxlearn.core.processes import Processes
 from auxlearn.mask_analysis.perturbations import (
     example_statistics,
-    marked,
     predict_replacements,
     token_statistics,
     token_table,
@@ -80,12 +79,6 @@ def test_parts_of_speech_are_compared_where_a_word_changed(records, tokenizer):
     assert asked[0] == ["the", "parser", "is", "faster", "than", "the", "tagger"]
     assert asked[1] == ["the", "parser", "is", "better", "than", "the", "tagger"]
     assert len(asked) == 6, "texts without a change need no tags"
-
-
-def test_masked_tokens_are_shown_in_brackets(records, tokenizer):
-    first, second = records[:2]
-    assert marked(first, first.predicted, tokenizer) == "the [parser] is [better] than the tagger"
-    assert marked(second, second.predicted, tokenizer) == "the [[UNK]] is faster than the tagger"
 
 
 def test_examples_are_counted_over_all_epochs(records, tokenizer):

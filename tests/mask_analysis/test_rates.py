@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from auxlearn.mask_analysis.masks import _mask_rates
-from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.mask_analysis.statistics import spread, token_table
 from auxlearn.tasks.base import MaskedLanguageModelling
 from tests.helpers import LINES, context, ragged, tokenized
@@ -65,9 +64,3 @@ def test_probabilities_are_those_of_the_task(tiny_bert, tmp_path):
         for token, maskable in zip(texts.input_ids.tolist(), texts.maskable.tolist(), strict=True)
     ]
     assert _mask_rates(task, "even_ids").tolist() == expected
-
-
-def test_a_text_says_how_many_times_as_often_as_at_random():
-    text = ShownText(0, ["a", "b", "c"], {"t": [0.2, 0.3, 0.1]}, {"t": 0.2})
-    assert text.times("t") == pytest.approx([1, 1.5, 0.5])
-    assert ShownText(0, ["a"], {"t": [0.0]}, {"t": 0.0}).times("t") == [1.0]

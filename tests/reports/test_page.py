@@ -11,21 +11,17 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from auxlearn import RunConfig, load_dataset
 from auxlearn.comparison.compare import example_intervals
 from auxlearn.core.errors import UserError
-from auxlearn.core.locks import is_held
-from auxlearn.reports.page import FILE, collect, report, title_of
-from auxlearn.reports.texts import DataReader
+from auxlearn.reports.page import FILE, collect, report
 from auxlearn.results.figures import figure_style, inline_svg
 from tests.cli.helpers import error
-from tests.helpers import sign, write_splits
+from tests.helpers import write_splits
 from tests.reports import runs
 
 #: Elements without an end tag.
@@ -154,18 +150,6 @@ def test_the_interval_of_one_run_is_over_its_examples(place):
     assert high == 1  # no score is above
 
 
-def test_a_warning_of_several_runs_stands_once(place, tmp_path):
-    alike = [
-        runs.write_run(tmp_path / f"{seed}", place / "data", degenerate=True, seed=seed)
-        for seed in (0, 1)
-    ]
-    again = runs.write_run(tmp_path / "again", place / "data", seed=1)
-    assert "would count as two seeds" in error("report", *alike, again)
-    text = read(report(*alike, output=tmp_path / "two.html")).text
-    assert text.count("2 runs (") == 1
-    assert "warnings about runs" not in text  # few are not folded
-
-
 def test_several_runs_stand_beside_each_other(place, tmp_path, drawn):
     again = runs.write_run(tmp_path / "again", place / "data", right=4, seed=1)
     other = runs.write_run(tmp_path / "other", place / "data", right=4, learning_rate=1e-3)
@@ -198,15 +182,6 @@ def test_plots_are_the_same_bytes_and_share_no_identifier(place, tmp_path, drawn
     assert used <= {f"#{one}" for one in known}
 
 
-def test_the_plots_of_many_runs_are_left_on_disk(place, tmp_path, monkeypatch):
-    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 1)
-    again = runs.write_run(tmp_path / "again", place / "data", seed=1)
-    page = read(report(place / "plain", again, output=tmp_path / "x.html"))
-    assert f"see {again}/plots" in page.text
-    assert f"see {place / 'plain'}/plots" not in page.text
-    assert sum("losses by step of" in one["aria-label"] for one in page.tags("svg")) == 1
-
-
 def test_names_become_no_markup_and_no_formula_in_plots():
     with figure_style():
         figure = Figure()
@@ -219,25 +194,6 @@ def test_names_become_no_markup_and_no_formula_in_plots():
     text = page.text.replace("\xa0", " ")
     assert '</text><script>alert("1")</script> $x$ style="fill:red" \\u202e' in text
     assert page.tags("svg")[0]["aria-label"] == "a <b> & c"
-
-
-def test_folds_are_one_method_with_the_corrected_interval(place, tmp_path):
-    folders = [
-        runs.write_run(
-            tmp_path / f"{fold}-{seed}", place / "data", right=fold + 2 * seed, seed=seed,
-            fold=f"{fold}/3",
-        )
-        for fold in (1, 2, 3)
-        for seed in (0, 1)
-    ]  # fmt: skip
-    found = collect(folders).runs
-    assert {run.named.method for run in found} == {"single task"}
-    assert title_of(found[3].named) == "single task, fold 2/3, seed 1"
-    text = read(report(*folders, output=tmp_path / "x.html")).text
-    assert "37.5 ± 12.5" in text
-    assert "3 folds" in text
-    sweep = runs.write_sweep(tmp_path / "sweep", place / "data", folds=2)
-    assert {run.named.method for run in collect([sweep]).runs} == {"<STL>", "RTM"}
 
 
 def test_an_unfinished_sweep_has_what_has_finished(place, monkeypatch):
@@ -326,44 +282,6 @@ def test_many_classes_have_a_list_of_confusions(tmp_path):
     assert "class 07, more 00" in text
 
 
-def test_twenty_runs_fit_into_three_megabytes(place, tmp_path, drawn, monkeypatch):
-    # As large as it gets: every example is misclassified, and every chart has all its points. Those
-    # of the runs are equal, so one is drawn.
-    svgs = {}
-
-    def once(figure, label, salt):
-        kind = "run" if "losses by step of" in label else label
-        if kind not in svgs:
-            svgs[kind] = inline_svg(figure, label, salt)
-        return svgs[kind]
-
-    monkeypatch.setattr("auxlearn.reports.page.inline_svg", once)
-    folders = []
-    for seed in range(20):
-        run = runs.write_run(tmp_path / f"run{seed}", place / "data", right=0, seed=seed)
-        entries = [
-            {"kind": kind, "step": step, "loss/primary": 1 / (1 + step), "dev/accuracy": 0.5}
-            for step in range(1, 600)
-            for kind in ("train", "eval")
-        ]
-        write_splits(run, metrics=entries)
-        sign(run)
-        folders.append(run)
-    page = report(*folders, output=tmp_path / "page.html").read_text(encoding="utf-8")
-    assert page.count(svgs["run"]) == 20
-    assert len(page.encode()) < 3e6
-
-
-def test_the_data_of_every_fold_are_read(place):
-    reader = DataReader()
-    for fold in ("1/2", "2/2"):
-        fingerprint = load_dataset(place / "data", fold=fold).fingerprint
-        results = SimpleNamespace(dataset=SimpleNamespace(fingerprint=fingerprint))
-        config = RunConfig(dataset=str(place / "data"), fold=fold)
-        found, notes = reader.read(SimpleNamespace(config=config, results=results))
-        assert (found.dataset.fingerprint, notes) == (fingerprint, [])
-
-
 def spoil(folder: Path, name: str, content: str | None = "{") -> Path:
     """Write a file; without content it becomes a link out of the folder."""
     (folder / name).unlink(missing_ok=True)
@@ -385,15 +303,8 @@ def unfinished(folder: Path) -> Path:
         (lambda p, t: [t / "nothing"], "there is no folder .*nothing"),
         (lambda p, t: [t], "is neither a run nor a sweep"),
         (lambda p, t: [p / "plain", p / "plain"], "is given twice"),
-        (lambda p, t: [spoil(t / "run", "results.json")], r"results\.json is damaged"),
-        (lambda p, t: [spoil(t / "run", "metrics.jsonl", "1\n")], r"metrics\.jsonl is damaged"),
-        (
-            lambda p, t: [spoil(t / "run", "predictions/test.jsonl", "{}\n")],
-            r"predictions/test\.jsonl is damaged \(its checksum differs\)",
-        ),
         (lambda p, t: [spoil(t / "run", "predictions/test.jsonl", None)], "leads out of"),
         (lambda p, t: [unfinished(t / "run")], "resume it with `auxlearn train --config"),
-        (lambda p, t: [spoil(t / "run", "config.yaml", "a: b")], "unknown key 'a'"),
         (lambda p, t: [p / "plain", "--output", t / "run"], "is a folder"),
         (
             lambda p, t: [p / "plain", "--output", spoil(t, "x.html") / "x.html"],
@@ -408,17 +319,6 @@ def test_bad_input_is_one_line_and_leaves_nothing(place, tmp_path, drawn, make, 
     before = sorted(tmp_path.rglob("*"))
     assert re.search(line, error("report", *arguments)), line
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_the_report_of_a_sweep_is_written_under_the_lock_of_its_folder(place, monkeypatch):
-    held = []
-
-    def write_text(path, content):
-        held.append((path.name, is_held(path.parent / ".lock")))
-
-    monkeypatch.setattr("auxlearn.sweeps.folder.write_text", write_text)
-    report(place / "a" / "sweep")
-    assert held == [(FILE, True)]
 
 
 def test_a_report_needs_neither_torch_nor_pyplot(place, tmp_path):

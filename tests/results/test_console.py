@@ -68,19 +68,6 @@ def test_a_failed_block_is_not_reported_as_done(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_log_of_long_work_shows_its_progress_every_minute(capsys, monkeypatch):
-    now = iter([0.0, 30.0, 61.0, 90.0, 122.0, 130.0, 130.0])
-    monkeypatch.setattr("auxlearn.results.console.time.perf_counter", lambda: next(now))
-    with ConsoleReporter().progress("pretraining", 50) as advance:
-        for _ in range(5):
-            advance(10)
-    assert capsys.readouterr().err.splitlines() == [
-        "pretraining: 20 of 50 in 61 s",
-        "pretraining: 40 of 50 in 122 s",
-        "pretraining: 50 in 130.0 s",
-    ]
-
-
 def test_long_cells_are_wrapped_and_control_characters_escaped(capsys):
     words = [f"word{number}" for number in range(80)]
     table = Table("a", "b")

@@ -9,7 +9,6 @@ import pytest
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, RunInUse, UserError
-from auxlearn.core.locks import Lock
 from auxlearn.results.folder import RunFolder, load_run
 from tests.helpers import one_line
 
@@ -50,21 +49,6 @@ def test_testing_the_lock_hinders_no_other_process(tmp_path):
     with folder.locked(config):
         assert folder.in_use
     done.join()
-
-
-def test_a_folder_that_is_moved_while_it_is_being_locked_is_not_used(begun, tmp_path, monkeypatch):
-    """A lock belongs to the opened file, wherever that has been moved."""
-    folder, config = begun
-    real = Lock.acquire
-
-    def acquire(self, *arguments, **settings):
-        real(self, *arguments, **settings)
-        os.rename(folder.path, tmp_path / "moved")
-
-    monkeypatch.setattr(Lock, "acquire", acquire)
-    with pytest.raises(RunInUse, match="has just moved"):
-        enter(folder, config)
-    assert not folder.path.exists()
 
 
 def test_a_run_killed_at_its_very_start_can_start_again(tmp_path):

@@ -1,15 +1,12 @@
 """Model cards: the front matter that the hub reads, and the facts for the reader."""
 
-import json
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from huggingface_hub import ModelCard, ModelCardData
-from huggingface_hub.repocard_data import eval_results_to_model_index
+from huggingface_hub import ModelCard
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import auxlearn
@@ -112,32 +109,6 @@ def test_a_data_set_of_the_hub_is_named_by_its_id(dataset, expected):
     assert card.data.datasets == [expected["type"]]
     assert found == {(expected["type"], expected.get("config"))}
     assert {one.dataset_name for one in card.data.eval_results} == {"reviews"}
-
-
-def test_metadata_are_what_the_hub_library_writes(card):
-    """Written again by the library from what it has read, they are the same."""
-    front = yaml.safe_load(model_card(examples.results("l3mask", seen=4)).split("---\n")[1])
-    data = ModelCardData(model_name=front["model-index"][0]["name"], **{
-        key: value for key, value in front.items() if key != "model-index"
-    }, eval_results=card.data.eval_results)  # fmt: skip
-    index = eval_results_to_model_index(data.model_name, data.eval_results)
-    written, own = (
-        {
-            (
-                one["task"]["type"],
-                json.dumps(one["dataset"], sort_keys=True),
-                metric["type"],
-            ): metric
-            for one in results[0]["results"]
-            for metric in one["metrics"]
-        }
-        for results in (index, front["model-index"])
-    )
-    assert written.keys() == own.keys()
-    for key, metric in own.items():
-        assert metric.items() <= {k: v for k, v in written[key].items() if v is not None}.items()
-    assert all(isinstance(tag, str) for tag in front["tags"])
-    card.data.to_yaml()  # which refuses values that JSON does not have
 
 
 def test_an_exported_folder_is_complete_by_itself(one_layer, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from auxlearn.results.figures import COLOURS, colour, marker, save_figure
+from auxlearn.results.figures import COLOURS, save_figure
 from auxlearn.results.plots import RunPlots, draw, draw_smoothed, plot_run
 from auxlearn.results.record import RunResults, factor_table
 from tests.results import examples
@@ -83,28 +83,6 @@ def test_an_objective_has_a_line_of_its_colour(plots, name):
     assert pixels_of(plots[name], COLOURS[3]) == 0
 
 
-def test_a_task_without_losses_has_no_panel(tmp_path):
-    entries = examples.entries("l3mask")  # random_mlm was left out of the run
-    path = plotted(entries, examples.results(*AUX), tmp_path / "losses.png")
-    shown = [pixels_of(path, colour) > 0 for colour in COLOURS[:3]]
-    assert shown == [True, True, False]
-
-
-def test_measured_gradients_have_four_panels(tmp_path):
-    entries = examples.entries(*AUX)
-    for number, entry in enumerate(entry for entry in entries if entry["kind"] == "train"):
-        for pair in ("primary/l3mask", "primary/random_mlm", "l3mask/random_mlm"):
-            entry |= {f"gradient_cosine/{pair}": 0.1 - number / 10, f"conflict/{pair}": number / 4}
-        for name in ("primary", *AUX):
-            entry |= {f"gradient_cosine/{name}/validation": 0.1, f"gradient_norm/{name}": 1.0}
-    results, by_rule = examples.results(*AUX), examples.entries(*AUX, gradients=True)
-    measured, rule = (
-        imread(plotted(found, results, tmp_path / str(n) / "gradients.png")).shape[0]
-        for n, found in enumerate((entries, by_rule))
-    )
-    assert (measured, rule) == (round(150 * (0.6 + 4 * 1.8)), round(150 * (0.6 + 2 * 2.7)))
-
-
 def test_a_noisy_series_is_averaged():
     from matplotlib.figure import Figure
 
@@ -115,13 +93,3 @@ def test_a_noisy_series_is_averaged():
     assert list(points.get_ydata()) == values
     assert line.get_ydata()[30] == pytest.approx(sum(values[25:36]) / 11)
     assert line.get_ydata()[0] == pytest.approx(sum(values[:6]) / 6)
-
-
-def test_a_single_entry_is_drawn(tmp_path):
-    given = examples.entries("l3mask")[:2], examples.results("l3mask")
-    assert "gradients" not in names(*given)  # none were recorded
-    assert pixels_of(plotted(*given, tmp_path / "losses.png"), COLOURS[0]) > 50
-
-
-def test_colour_and_marker_together_tell_36_series_apart():
-    assert len({(colour(number), marker(number)) for number in range(36)}) == 36

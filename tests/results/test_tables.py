@@ -1,10 +1,8 @@
 """Tables of metrics, and why a task is applied or left out, in one sentence."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from auxlearn.results.account import account_of_branches
 from auxlearn.results.record import Branch
@@ -12,10 +10,7 @@ from auxlearn.results.tables import (
     branches_table,
     example_sentences,
     metrics_table,
-    rich_table,
-    text_table,
     titles,
-    to_markdown,
 )
 from auxlearn.weighting.meta import Meta
 from auxlearn.weighting.meta_options import MetaOptions
@@ -44,20 +39,6 @@ def test_unseen_examples_have_columns_where_any_example_is_seen():
     ]
     none = replace(examples.evaluation(40, 0.7, seen=40), unseen=None)
     assert list(metrics_table({"test": none}).iloc[0, 4:7]) == ["0", "-", "-"]
-
-
-def test_the_widest_table_fits_a_terminal():
-    window = Console(file=io.StringIO(), width=80)
-    evaluations = examples.results(seen=4).evaluations
-    table = metrics_table(evaluations)
-    window.print(rich_table(table))
-    lines = window.file.getvalue().splitlines()
-    assert [line.split() for line in lines[3:]] == table.to_numpy().tolist()
-
-
-def test_markdown_has_a_ruler_and_escapes_bars():
-    text = to_markdown(text_table(["set", "rows"], [["a|b", "1"]]))
-    assert text.splitlines() == ["| set | rows |", "| --- | ---: |", "| a&#124;b | 1 |"]
 
 
 def branch(title, share, gain=None, error=0.01, taken=False, other=0.0):

@@ -1,7 +1,5 @@
 """Scores of tokens, words and texts against sums by hand, and their cache."""
 
-import logging
-
 import numpy as np
 import pytest
 import torch
@@ -160,16 +158,6 @@ def scores(encoder, texts, folder):
     return score_texts(encoder, texts, TensorCache(folder))
 
 
-def test_scores_of_other_weights_are_computed(trained_bert, tmp_path, monkeypatch):
-    texts = tokenized(trained_bert, LINES)
-    scored = counted(monkeypatch)
-    scores(trained_bert, texts, tmp_path)
-    with torch.no_grad():
-        trained_bert.language_model.cls.predictions.bias[7] += 0.1
-    scores(trained_bert, texts, tmp_path)
-    assert scored == [len(LINES)] * 2
-
-
 def test_an_interrupted_scoring_resumes_at_the_next_shard(trained_bert, tmp_path, monkeypatch):
     texts = tokenized(trained_bert, LINES)
     monkeypatch.setattr(cached, "SHARD_TEXTS", 6)
@@ -180,13 +168,3 @@ def test_an_interrupted_scoring_resumes_at_the_next_shard(trained_bert, tmp_path
     scored = counted(monkeypatch)
     assert torch.equal(scores(trained_bert, texts, tmp_path / "cache"), undisturbed)
     assert scored == [6, 6]
-
-
-def test_damaged_scores_are_computed_again(trained_bert, tmp_path, caplog):
-    texts = tokenized(trained_bert, LINES)
-    undisturbed = scores(trained_bert, texts, tmp_path)
-    (path,) = tmp_path.glob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1")
-    with caplog.at_level(logging.WARNING):
-        assert torch.equal(scores(trained_bert, texts, tmp_path), undisturbed)
-    assert "is damaged: its content is computed again" in caplog.text

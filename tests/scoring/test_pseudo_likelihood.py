@@ -1,7 +1,6 @@
 """Pseudo-likelihoods, against minicons and against inputs masked by hand."""
 
 import re
-import weakref
 from itertools import pairwise
 from unittest.mock import Mock
 
@@ -15,7 +14,7 @@ from auxlearn.data.tokens import UNSPACED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.scoring import pseudo_likelihood
 from auxlearn.scoring.forward import TargetPass
-from auxlearn.scoring.pseudo_likelihood import masked_copies, pseudo_log_likelihood
+from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LABELS, LINES, tokenized
 
@@ -106,20 +105,6 @@ def test_a_word_of_three_subwords_by_hand(handmade):
     assert max(expected[1:-1]) - min(expected[1:-1]) > 1
 
 
-def test_masked_copies_hide_the_targets_and_the_rest_of_their_words():
-    words = torch.tensor([[-1, 0, 1, 1, 1, 2, 2, -1]]).expand(5, -1)
-    targets = torch.zeros(5, 8, dtype=torch.bool)
-    for copy, read in enumerate([[1], [2], [3], [4], [1, 3, 6]]):
-        targets[copy, read] = True
-    assert masked_copies(words, targets).int().tolist() == [
-        [0, 1, 0, 0, 0, 0, 0, 0],
-        [0, 0, 1, 1, 1, 0, 0, 0],
-        [0, 0, 0, 1, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 0, 0, 0],
-        [0, 1, 0, 1, 1, 0, 1, 0],
-    ]
-
-
 def test_sentence_pairs_are_scored_with_their_segments(trained_bert, trained_folder):
     texts = tokenized(trained_bert, ["The parser is faster."], pairs=["The tagger isn't better."])
     ours = pseudo_log_likelihood(trained_bert, texts)
@@ -190,12 +175,6 @@ def test_the_encoder_is_left_as_it_was(trained_bert, monkeypatch, mode, fails):
     assert torch.is_grad_enabled()
 
 
-def test_dropout_is_disabled(trained_bert):
-    texts = tokenized(trained_bert, LINES[:2])
-    still = pseudo_log_likelihood(trained_bert.eval(), texts)
-    assert torch.equal(pseudo_log_likelihood(trained_bert.train(), texts), still)
-
-
 def by_hand(encoder, texts, groups):
     """Log-probabilities by masking, in each text, the given groups of positions together."""
     mask_id = encoder.tokenizer.mask_token_id
@@ -264,18 +243,6 @@ def test_equal_copies_are_computed_once(trained_bert, monkeypatch):
     assert len(distinct) < int(one.maskable.sum() + two.maskable.sum())
 
 
-def test_batches_fill_the_budget(trained_bert, monkeypatch):
-    texts = tokenized(trained_bert, LINES)
-    monkeypatch.setitem(pseudo_likelihood.TOKEN_BUDGET, "cpu", 300)
-    shapes = counted(monkeypatch)
-    pseudo_log_likelihood(trained_bert, texts)
-    sizes = [sum(rows * length for rows, length in batch) for batch in shapes]
-    longest = int(texts.lengths.max())
-    assert len(sizes) > 20
-    assert max(sizes) <= 300
-    assert min(sizes[:-1]) > 300 - longest
-
-
 def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
     texts = tokenized(trained_bert, LINES[:6])
     expected = pseudo_log_likelihood(trained_bert, texts)
@@ -297,23 +264,6 @@ def test_a_batch_that_does_not_fit_is_halved(trained_bert, monkeypatch):
     assert refused == tried[: len(refused)]
     assert all(later <= earlier // 2 for earlier, later in pairwise(refused))
     assert len(refused) > 1
-
-
-def test_a_failed_attempt_is_freed_before_the_next(trained_bert, monkeypatch):
-    plain = TargetPass.states
-    made = []
-
-    def states(self, batches):
-        assert all(kept() is None for kept in made)
-        intermediate = torch.zeros(1)
-        made.append(weakref.ref(intermediate))
-        if sum(batch.input_ids.numel() for batch in batches) > 100:
-            raise torch.OutOfMemoryError("no memory")
-        return plain(self, batches)
-
-    monkeypatch.setattr(TargetPass, "states", states)
-    pseudo_log_likelihood(trained_bert, tokenized(trained_bert, LINES[:3]))
-    assert len(made) > 3
 
 
 def test_a_single_text_that_does_not_fit_is_an_error(trained_bert, monkeypatch):

@@ -75,17 +75,6 @@ def test_finished_trials_are_kept_where_the_data_are_missing(sweep, data, tmp_pa
     assert lines[0].endswith(": finished trials are kept")
 
 
-def test_data_are_read_once_for_all_trials(sweep_file, data, tmp_path, monkeypatch):
-    from auxlearn.training import inputs
-
-    path = sweep_file(base={"dataset": str(data), "epochs": 1}, seeds=3)
-    start(path, tmp_path / "out")
-    reads, real = [], inputs.load_dataset
-    monkeypatch.setattr(inputs, "load_dataset", lambda *a, **k: reads.append(a) or real(*a, **k))
-    assert start(path, tmp_path / "out")[0] == []
-    assert len(reads) == 1
-
-
 def test_relative_paths_are_relative_to_the_folder_that_the_sweep_was_started_in(
     sweep_file, fast_settings, data, tmp_path, monkeypatch
 ):

@@ -154,22 +154,6 @@ def test_a_trial_that_met_a_full_disk_is_tried_again(sweep_file, start, monkeypa
     assert len(executor.jobs) == 1
 
 
-def test_groups_with_labels_of_their_own_are_compared_each_on_its_own(sweep_file, start):
-    """They read the same files as other data."""
-    coarse = {"labels": {"known": ["background", "result"], "method": "method"}}
-    path = sweep_file(grid={"classes": {"fine": {"epochs": 2}, "coarse": coarse}}, seeds=1)
-    records, _, folder = start(path)
-    assert [record.state for record in records] == ["finished"] * 2
-    (block,) = auxlearn.compare(folder.path).blocks
-    found = {one.name: [m.name for m in one.methods if m.runs] for one in block.datasets}
-    digests = {
-        record.cell["classes"]: RunResults.load(folder.run(record.digest).path).dataset.fingerprint
-        for record in records
-    }
-    name = Path(read_sweep(path).base["dataset"]).name
-    assert found == {f"{name} ({digest[:8]})": [label] for label, digest in digests.items()}
-
-
 def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
     """The other trials are run first, and the result of the other process is used."""
     path = sweep_file(seeds=3)

@@ -126,27 +126,6 @@ def test_cost_grows_with_the_sample_and_not_with_the_space(make, encoder, passes
     assert sum(p.numel() for p in encoder.heads.parameters()) == size * (size + 1) + 3 * (size + 1)
 
 
-@pytest.mark.parametrize("corpora", [0, 1])
-def test_what_is_kept_for_the_gradient_grows_with_the_sample_alone(make, encoder, corpora):
-    """Bytes that autograd keeps: three of 24 or 40 objectives cost at most three times one."""
-
-    def most(task, stream, steps):
-        found = []
-        for step in range(steps):
-            found.append(0)
-
-            def kept(tensor, found=found):
-                found[-1] += tensor.numel() * tensor.element_size()
-                return tensor
-
-            with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
-                losses_of(task, stream, encoder, step)
-        return max(found)
-
-    one = most(*make(corpora=1, per_step=1), 40)
-    assert 1.5 * one < most(*make(corpora=corpora, per_step=3), 15) < 3 * one
-
-
 def test_data_are_read_in_turn_and_only_where_they_are_needed(make):
     task, stream = make(corpora=1)
     for step in range(20):

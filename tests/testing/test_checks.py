@@ -19,7 +19,6 @@ from auxlearn.plugins import (
 )
 from auxlearn.testing import check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks, report
-from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
 from tests.cli.helpers import call, error
 
 
@@ -336,16 +335,6 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     line = error("check", "focal", "--device", "cuda")
     assert line.endswith("CUDA is not available: use --device cpu or auto")
-
-
-def test_a_checkpoint_of_a_tiny_run_holds_heads_and_states(tmp_path):
-    objectives = Objectives([("simcse", {})], weighting=("ol_aux", {}))
-    run = TinyRun(objectives, Circumstances(tmp_path))
-    run.train(0, 1)
-    tensors = run.tensors()
-    assert "encoder:heads.simcse/projection.0.weight" in tensors
-    assert any(name.startswith("weighting:") for name in tensors)
-    assert any(name.startswith("optimizer:") for name in tensors)
 
 
 @pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "E('no')"])

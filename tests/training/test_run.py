@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from itertools import count
 
 import pytest
@@ -69,27 +66,6 @@ def test_a_killed_run_resumes_to_the_results_of_an_uninterrupted_one(uninterrupt
     expected["config"].pop("output"), found["config"].pop("output")
     assert found == expected
     helpers.assert_same_files(resumed.folder, uninterrupted.folder)
-
-
-@pytest.mark.slow
-def test_a_run_killed_by_the_system_resumes(config, tmp_path):
-    settings = config(eval_steps=2, epochs=4)
-    uninterrupted = train(settings.model_copy(update={"output": str(tmp_path / "uninterrupted")}))
-    file = tmp_path / "config.yaml"
-    file.write_text(settings.to_yaml())
-    command = [sys.executable, "-m", "auxlearn", "train", "--config", str(file)]
-    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    checkpoint = tmp_path / "run" / "checkpoint" / "latest.json"
-    deadline = time.monotonic() + 60
-    while not checkpoint.exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL
-    assert checkpoint.exists()
-    assert not (tmp_path / "run" / "results.json").exists()
-    resumed = train(settings)
-    assert resumed.evaluations == uninterrupted.evaluations
-    assert resumed.weights == uninterrupted.weights
 
 
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(uninterrupted, config, monkeypatch):

@@ -7,13 +7,10 @@ import pytest
 import torch
 
 from auxlearn.weighting.gcs import gcs_gates
-from auxlearn.weighting.metabalance import metabalance_weights
 from auxlearn.weighting.mixing import metabalance_factors
 from auxlearn.weighting.ol_aux import (
     OLAuxOptions,
-    ol_aux_coefficients,
     ol_aux_slopes,
-    ol_aux_weights,
 )
 from tests.helpers import slopes
 from tests.weighting.fakes import LOSSES, FakeStep, make, random_gradients, run, vector
@@ -96,12 +93,6 @@ def test_the_primary_gradient_stays_and_no_zero_is_divided_by():
     assert factors[1, 1] == pytest.approx(0.3, abs=1e-15)  # the primary never reaches that tensor
 
 
-def test_weights_of_metabalance_by_hand():
-    norms = torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64)
-    factors = torch.tensor([[4.0, 4.0], [1.0, 9.0]], dtype=torch.float64)
-    assert metabalance_weights(norms, factors).tolist() == pytest.approx([4.0, 1.0], rel=1e-15)
-
-
 def test_weights_are_ratios_of_norms_over_the_encoder():
     steps = random_gradients(1)
     rule = make("metabalance")
@@ -138,22 +129,6 @@ def test_ol_aux_slopes_are_the_derivative_of_the_primary_log_loss_by_the_weights
     expected = -slopes(primary_log_loss, torch.ones(3).double()) / rate
     # To first order in the rate; the quadratic term is of the size of the rate itself.
     torch.testing.assert_close(found[1:], expected[1:], rtol=0.01, atol=0)
-
-
-def test_ol_aux_coefficients_are_those_of_log_losses_times_the_primary_loss():
-    losses = vector(2.0, 0.5, 7.0).requires_grad_()
-    weights = vector(1.0, 0.3, 2.0)
-    (expected,) = torch.autograd.grad((weights * (losses + 0.02).log()).sum(), losses)
-    found = ol_aux_coefficients(weights, losses.detach(), 0.02)
-    torch.testing.assert_close(found, expected * 2.02, rtol=1e-14, atol=0)
-    assert float(found[0]) == 1.0
-
-
-def test_ol_aux_weights_ascend_their_slopes_and_stay_above_zero():
-    weights = vector(1.0, 0.3, 0.2)
-    slopes = vector(5.0, 2.0, -3.0)
-    found = ol_aux_weights(weights, slopes, 0.1)
-    assert found.tolist() == pytest.approx([1.0, 0.5, 0.0], abs=1e-15)
 
 
 def ol_aux_by_hand(steps, losses, every, rate, least):

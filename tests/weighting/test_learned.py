@@ -4,9 +4,7 @@ import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.registry import WEIGHTINGS
 from auxlearn.weighting.learned import (
-    LearnedOptions,
     floored_primary_logit,
     floored_weights,
     softmax_gradient,
@@ -109,15 +107,3 @@ def test_the_gradient_through_the_softmax_is_autograds():
     found = softmax_gradient(logits.detach().softmax(0), weight_gradient)
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
     assert float(found.sum()) == pytest.approx(0, abs=1e-15)
-
-
-LEARNED = [n for n in WEIGHTINGS.names() if issubclass(WEIGHTINGS.get(n).Options, LearnedOptions)]
-
-
-@pytest.mark.parametrize("name", LEARNED)
-def test_the_default_initial_weights_are_those_that_the_help_names(name):
-    said = WEIGHTINGS.get(name).Options.model_fields["initial"].description
-    said = said.partition("by default ")[2]
-    weights = make(name, ["primary", "a", "b"]).initial_weights().tolist()
-    first = 1 / 3 if said == "equal." else float(said.split()[0])
-    assert weights == pytest.approx([first, (1 - first) / 2, (1 - first) / 2])

@@ -150,37 +150,6 @@ def test_one_step_of_an_encoder_by_both_ways(harness, encoder_folder, family):
     torch.testing.assert_close(rule.logits.grad, expected, rtol=1e-8, atol=0)
 
 
-def test_two_steps_of_an_encoder_by_central_differences(harness):
-    def after(weights):
-        made = harness()
-        advance(made, 3)
-        validation = made.training_step
-        for step in (3, 4):
-            validation.begin(step)
-            validation.backward(weights)
-            validation.optimizer_step()
-        validation.number = 3
-        validation.validation_gradient()
-        return float(validation.losses["validation"])
-
-    weights = torch.tensor([0.6, 0.4], dtype=torch.float64)
-    made = harness()
-    advance(made, 3)
-    found, _ = unrolled_gradient(made.training_step, weights, 2)
-    torch.testing.assert_close(found, slopes(after, weights, 1e-4), rtol=1e-6, atol=1e-12)
-
-
-def test_an_unroll_records_each_loss_once(harness):
-    made, plain = harness(), harness()
-    advance(made, 1)
-    advance(plain, 1)
-    plain.training_step.backward((0.5, 0.5))
-    options = meta_options(unroll=2, initial=None, floor=0)
-    Meta(options, made.training_step.names).step(made.training_step)
-    for name, loss in plain.training_step.losses.items():
-        torch.testing.assert_close(made.training_step.losses[name], loss, rtol=1e-9, atol=0)
-
-
 def state_of(harness):
     encoder = harness.encoder
     return (
