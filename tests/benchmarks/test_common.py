@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from benchmarks.common import Stopwatch, check_device, contest, peak_bytes
+from benchmarks.common import Stopwatch, check_device, contest
 
 
 class Device:
@@ -62,13 +62,3 @@ def test_contestants_take_turns_with_every_call_after_a_warm_up(device):
     results = contest(works, 2, Stopwatch(), calls=3)
     assert "".join(device.events) == "ababab" * 3
     assert [len(results[name]["seconds"]) for name in "ab"] == [2, 2]
-
-
-def test_peak_on_the_cpu_is_what_is_held_at_once():
-    def run() -> None:
-        first = torch.empty(1000, dtype=torch.uint8)
-        del first
-        second, third = (torch.empty(2000, dtype=torch.uint8) for _ in range(2))
-        del second, third
-
-    assert peak_bytes(run, "cpu") == 4000

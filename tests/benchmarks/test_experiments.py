@@ -1,6 +1,5 @@
 """Experiments over draws: one small run of each, and the pages that their results make."""
 
-import argparse
 import importlib
 import json
 import math
@@ -15,15 +14,13 @@ import scipy.stats
 
 from auxlearn import train
 from auxlearn.core.config import RunConfig
-from auxlearn.core.registry import TASKS
 from auxlearn.data.load import load_dataset
-from auxlearn.tasks.base import MaskedLanguageModelling
 from benchmarks import masking, space
 from benchmarks.common import RESULTS
 from benchmarks.horizon import __main__ as horizon, bed, record, scores
 from benchmarks.horizon.bed import SINGLE, Setting, Variant, settings_of
 from benchmarks.horizon.scores import Summary, gain, taken, tried
-from benchmarks.masking import BEDS, SHARE, STRATEGIES
+from benchmarks.masking import SHARE
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
 
@@ -148,31 +145,6 @@ def test_a_record_is_that_of_the_best_checkpoint(draws, tmp_path):
     mean, error = summary.gains["best"]["accuracy"]
     assert mean == pytest.approx(summary.dev["best"] - single.dev["best"], abs=1e-6)
     assert error >= 0
-
-
-def test_strategies_are_settings_of_runs_and_all_masking_tasks(tmp_path):
-    options = argparse.Namespace(
-        output=tmp_path,
-        encoder="tiny",
-        data=None,
-        epochs=2,
-        eval_epochs=2,
-        batch_size=16,
-        max_length=64,
-        learning_rate=None,
-        precision="fp32",
-    )
-    setting = next(setting for setting in BEDS if setting.data)
-    for strategy in STRATEGIES:
-        case = masking.Case(options, setting, 3, strategy)
-        case.data.mkdir(parents=True, exist_ok=True)
-        (case.data / "background.txt").write_text("a text\n")
-        config = RunConfig(**case.settings(SHARE)).resolved()
-        ((_, given),) = config.model_dump(mode="json")["aux"][0].items()
-        assert given["probability"] == (0.4 if "40%" in strategy else 0.15)
-    tasks = {n for n in TASKS.names() if TASKS.get(n).__module__.startswith("auxlearn.tasks.")}
-    masks = {name for name in tasks if issubclass(TASKS.get(name), MaskedLanguageModelling)}
-    assert masks == {task for task, _ in STRATEGIES.values()}
 
 
 def summary(variant, test, dev=0.5, **gains):

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import click
-import pytest
 from click.testing import CliRunner
 from pydantic import Field
 
-from auxlearn.cli import COMMANDS, cli
 from auxlearn.commands.options import options_of, run_config
-from auxlearn.core.arguments import Count, UserPath, checked, settings_of
+from auxlearn.core.arguments import Count, UserPath, checked
 from auxlearn.core.validation import Option
 
 
@@ -52,13 +50,6 @@ def command(**given: object) -> None:
     click.echo(repr(given))
 
 
-def test_parameters_are_described_by_the_docstring():
-    fields = settings_of(measure).model_fields
-    assert fields["names"].description == "Names to show, such as a; by default all."
-    assert fields["runs"].description == "Folders of runs."
-    assert fields["whole"].description == "Show everything."
-
-
 def test_options_have_type_default_and_help_of_the_parameters():
     text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
     assert "--name OLD=NEW Names to show, such as a; by default all; repeatable." in text
@@ -74,18 +65,6 @@ def test_only_what_is_given_is_passed_on():
     given = ["--name", "a", "--name", "b", "--steps", "3", "--whole"]
     expected = {"names": ("a", "b"), "steps": 3, "whole": True}
     assert CliRunner().invoke(command, given).output == f"{expected!r}\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_a_command_has_help(name):
-    found = cli.get_command(click.Context(cli), name)
-    inner = found.commands.values() if isinstance(found, click.Group) else [found]
-    options = [one for each in inner for one in each.params if isinstance(one, click.Option)]
-    assert options
-    for option in options:
-        assert option.help, option.name
-        assert "``" not in option.help, option.name
-        assert ":`" not in option.help, option.name
 
 
 def test_further_sets_of_the_command_line_replace_those_of_the_file(tmp_path):

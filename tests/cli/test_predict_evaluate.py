@@ -158,20 +158,6 @@ def test_evaluate_reports_metrics_of_all_and_of_unseen_examples(finished, data):
     assert report["majority"]["confusion"] == [[0, 4], [0, 4]]
 
 
-def test_evaluate_accepts_other_columns_and_uses_those_of_the_run_by_default(
-    finished, data, tmp_path, encoder_folder
-):
-    plain = call("evaluate", finished(), "--dataset", data, "--json").stdout
-    for split in data.iterdir():
-        split.write_text(split.read_text().replace("text\tlabel", "body\tclass"))
-    columns = ["--text-column", "body", "--label-column", "class"]
-    assert call("evaluate", finished(), "--dataset", data, "--json", *columns).stdout == plain
-    assert "has no text column 'text'" in error("evaluate", finished(), "--dataset", data)
-    own = {"text_column": "body", "label_column": "class"}
-    run = write_run(tmp_path / "run", encoder_folder("bert"), **own)
-    assert call("evaluate", run, "--dataset", data).exit_code == 0
-
-
 def test_evaluate_maps_labels_by_the_card_of_the_training_data(
     tmp_path, encoder_folder, monkeypatch
 ):

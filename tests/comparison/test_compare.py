@@ -8,10 +8,9 @@ import pytest
 
 import auxlearn
 from auxlearn.comparison.compare import compare
-from auxlearn.comparison.methods import runs_of_method
 from auxlearn.comparison.runs import named_runs, run_names
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import SweepError, UserError
+from auxlearn.core.errors import SweepError
 from auxlearn.core.files import write_checked_json
 from auxlearn.executors.jobs import Outcome
 from auxlearn.sweeps.plan import expand_cells, plan_trials
@@ -170,15 +169,6 @@ def test_encoders_of_one_name_are_told_apart_by_their_content(six):
     assert all(name.startswith("tiny (") for name in settings[1:])
 
 
-def test_runs_with_other_numbers_of_threads_are_noted(six):
-    assert auxlearn.compare(*six).notes == []
-    change(six[0], environment={"threads": 4})
-    (note,) = auxlearn.compare(*six).notes
-    assert "different numbers of CPU threads (5 with 1, 1 with 4)" in note
-    change(six[0], environment={"gpus": ["H100"]})
-    assert auxlearn.compare(*six).notes == []
-
-
 def test_settings_of_labels_and_the_content_of_plug_ins_are_of_the_method(six):
     for seed, run in enumerate(six):
         record_inputs(run, **{"plug-in file my.py": {"content": "one" if seed < 3 else "two"}})
@@ -187,18 +177,6 @@ def test_settings_of_labels_and_the_content_of_plug_ins_are_of_the_method(six):
     assert names[1] == names[2] != names[3] == names[4] == names[5]
     assert "plug-in file my.py" in names[1]
     assert "unknown_labels count" in names[0]
-
-
-def test_what_a_run_began_from_is_of_the_method(six):
-    """It is trained on the same encoder as others, with which it is compared."""
-    for seed, run in enumerate(six):
-        record_inputs(run, encoder={"model.safetensors": "a" if seed < 2 else str(seed % 2)})
-        if seed > 1:
-            change(run, config={"init_from": "runs/first"})
-    runs = named_runs(six).runs
-    assert {dict(run.setting)["encoder"] for run in runs} == {"tiny"}
-    assert runs[0].method == runs[1].method
-    assert runs[2].method == runs[4].method != runs[3].method == runs[5].method
 
 
 def test_folds_of_one_name_and_size_but_of_other_data_are_apart(six):
@@ -329,15 +307,6 @@ def test_runs_evaluated_on_different_examples_are_an_error(make_sweep):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[1], lines[0], *lines[2:]]))
     assert "different examples of 'test'" in refused(folder.path)
-
-
-def test_the_runs_of_a_method(make_sweep):
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
-    found = runs_of_method(folder.path, "RTM")
-    assert len(found) == 2
-    assert all(load_config(path / "config.yaml").aux[0].name == "random_mlm" for path in found)
-    with pytest.raises(UserError, match="no method 'RTN': did you mean 'RTM'"):
-        runs_of_method(folder.path, "RTN")
 
 
 def test_the_runs_of_a_method_are_those_of_one_setting(make_sweep):

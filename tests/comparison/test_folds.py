@@ -189,12 +189,6 @@ def test_the_expectation_is_the_mean_over_all_subsets(levels):
             assert best_of(dev, scores, count) == pytest.approx(expected, abs=1e-14)
 
 
-def test_the_best_of_one_is_the_mean_with_its_usual_standard_error():
-    found = restarts_of(DEV, TEST, 1)
-    assert found.mean == pytest.approx(np.mean(TEST), rel=1e-14)
-    assert found.error == pytest.approx(np.std(TEST, ddof=1) / math.sqrt(6), rel=1e-14)
-
-
 def test_the_standard_error_is_the_jackknifes_exactly():
     """Over all samples of four seeds from four equally likely ones, two of them tied on dev.
 

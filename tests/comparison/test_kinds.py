@@ -287,20 +287,6 @@ def test_thresholds_of_an_ensemble_are_chosen_on_dev(runs, tmp_path):
     assert found.scores.metrics["accuracy"] == np.mean(right)
 
 
-@pytest.mark.parametrize("name", ["regression", "token_classification"])
-def test_the_report_shows_scores_and_the_greatest_errors(name, runs, tmp_path, monkeypatch):
-    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)
-    two = runs[name][0], runs[name][4]  # one of each method
-    page = auxlearn.report(*two, output=tmp_path / "page.html").read_text()
-    truth, outputs = labels_and_outputs(name, 1.5, 0)
-    kind = kind_of(name)
-    wrong = sum(kind.fault(t, kind.decode(o)) > 0 for t, o in zip(truth, outputs, strict=True))
-    assert f"test: {wrong}" in page
-    assert "those with the greatest errors of each set" in page
-    assert "random_mlm, fixed" in page
-    assert "Intervals over examples" in page
-
-
 def test_a_sweep_chooses_the_smaller_error(tmp_path):
     from auxlearn.sweeps.plan import chosen_trials, expand_cells, mean_dev, plan_trials
     from auxlearn.sweeps.sweep_file import SweepFile

@@ -41,15 +41,6 @@ def _asked(monkeypatch):
     return asked
 
 
-def test_folder_with_all_splits_is_unchanged(tmp_path):
-    for name in ("train", "dev", "test"):
-        write(tmp_path / "mine", name, [f"{name} {i}" for i in range(4)])
-    dataset = load_dataset(str(tmp_path / "mine"), seed=5)
-    assert dataset.name == "mine"
-    assert [len(split) for split in dataset.splits.values()] == [4, 4, 4]
-    assert dataset.notes == ()
-
-
 @pytest.mark.parametrize("divided", [True, False])
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_a_single_table_is_read_as_a_frame(tmp_path, suffix, divided):

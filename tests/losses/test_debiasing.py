@@ -15,7 +15,6 @@ from tests import helpers
 from tests.losses.common import (
     LABEL_LIST,
     batch_of,
-    context_of,
     draws,
     normalise,
     prepared,
@@ -73,14 +72,6 @@ def test_targets_of_confidence_regularisation(given):
     assert torch.allclose(smoothed_targets(teacher, never, labels), teacher)
 
 
-def test_gradient_of_the_factors_by_finite_differences(given):
-    logits, bias, labels = given
-    factors = torch.rand(6, 1, generator=draws(), dtype=torch.float64).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda g: learned_mixin_loss(logits, bias, g, labels, 0.5), (factors,)
-    )
-
-
 @pytest.fixture
 def bias_file(tmp_path):
     """Probabilities of the eight training examples, one of them certain."""
@@ -129,18 +120,6 @@ def test_learned_mixin_uses_the_vector_of_the_text(tiny_bert, tmp_path, bias_fil
     assert value.item() == pytest.approx(expected, abs=1e-5)
     gradients = torch.autograd.grad(value, list(head.parameters()))
     assert all(bool((one != 0).all()) for one in gradients)
-
-
-def test_one_pass_gives_logits_and_features(tiny_bert, tmp_path):
-    batch = batch_of(context_of(tiny_bert, tmp_path))
-    passes = []
-    with torch.no_grad():
-        hook = tiny_bert.body.register_forward_hook(lambda *a: passes.append(1))
-        logits, features = tiny_bert.classify_with_features(batch)
-        hook.remove()
-        assert passes == [1]
-        assert torch.equal(logits, tiny_bert.classify(batch))
-        assert torch.equal(features, tiny_bert.features(batch))
 
 
 def test_confidence_with_files(tiny_bert, tmp_path, bias_file):

@@ -210,16 +210,6 @@ def test_only_chosen_positions_change_and_the_input_stays():
     assert (corrupted[chosen] != ids[chosen]).float().mean() > 0.7
 
 
-def test_shares_may_be_changed_but_must_be_shares():
-    ids = torch.full((10, 10), 2000)
-    everything = torch.ones_like(ids, dtype=torch.bool)
-    assert (corrupt(ids, everything, MASK, RANDOM_IDS, generator(), 1.0, 0.0) == MASK).all()
-    assert torch.equal(corrupt(ids, everything, MASK, RANDOM_IDS, generator(), 0.0, 0.0), ids)
-    for shares in [(-0.1, 0.1), (0.5, -0.1), (0.8, 0.3)]:
-        with pytest.raises(ValueError, match="shares of one whole"):
-            corrupt(ids, everything, MASK, RANDOM_IDS, generator(), *shares)
-
-
 def third_tokens(maskable, generator):
     """The third, sixth ... maskable token of each text, whatever is drawn."""
     return maskable & (maskable.long().cumsum(1) % 3 == 0)

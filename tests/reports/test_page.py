@@ -270,18 +270,6 @@ def test_masked_tokens_are_on_colours_by_how_often_they_are_masked(place, tmp_pa
         report(run)
 
 
-def test_many_classes_have_a_list_of_confusions(tmp_path):
-    labels = [f"class {n:02}" for n in range(8)] + [f"more {n:02}" for n in range(20)]
-    splits = {
-        name: [{"text": f"{name} {n}", "label": label} for n, label in enumerate(labels[:count])]
-        for name, count in (("train", 28), ("dev", 8), ("test", 8))
-    }
-    data = write_splits(tmp_path / "data", **splits)
-    text = read(report(runs.write_run(tmp_path / "run", data, right=7))).text
-    assert "The most frequent confusions of test, of 28 classes" in text
-    assert "class 07, more 00" in text
-
-
 def spoil(folder: Path, name: str, content: str | None = "{") -> Path:
     """Write a file; without content it becomes a link out of the folder."""
     (folder / name).unlink(missing_ok=True)

@@ -98,28 +98,6 @@ def test_nothing_is_claimed_of_a_task_when_no_run_has_learned_anything():
         )
 
 
-@pytest.mark.parametrize(
-    ("kind", "config", "weights", "expected"),
-    [
-        ("classification", {}, (1,), "more epochs, another learning rate or metric macro_f1"),
-        ("classification", {"metric": "macro_f1"}, (0.7, 0.3), "rate or a smaller share"),
-        ("multi_label", {"metric": "micro_f1"}, (1,), "rate or thresholds dev"),
-        ("regression", {"metric": "pearson"}, (1,), "rate or numbers scaled to about -1"),
-    ],
-)
-def test_what_is_said_of_a_run_that_has_learned_nothing(kind, config, weights, expected):
-    aux = ["l3mask"] * (len(weights) - 1)
-    found = replace(examples.results(*aux, kind=kind, **config), degenerate="x")
-    found = replace(found, weights=dict(zip(["primary", *aux], weights, strict=True)))
-    (line,) = found.warnings()
-    assert line.startswith(
-        "degenerate run, which has learned nothing: on dev the best checkpoint x"
-    )
-    assert expected in line
-    assert ("macro_f1" in line) == (kind == "classification" and "metric" not in config)
-    assert ("smaller share" in line) == (len(weights) > 1)
-
-
 def test_a_metric_that_is_worse_than_that_of_a_constant_is_said():
     found = examples.results()
     assert found.warnings() == []

@@ -117,14 +117,6 @@ def test_no_gradient_flows_through_the_replacement_tokens(encoder, first_step):
     assert all(gradient is None for gradient in found)
 
 
-def test_a_batch_without_maskable_tokens_has_zero_loss(encoder, tmp_path):
-    texts = tokenized(encoder, ["日 語", "語"], labels=[0, 1])
-    result = task_for(encoder, texts, tmp_path).loss(encoder, collated(texts), generator())
-    assert result.loss.item() == 0.0
-    assert result.loss.requires_grad
-    assert torch.equal(result.primary.input_ids, collated(texts).input_ids)
-
-
 def test_an_exact_share_can_be_masked(encoder, tmp_path):
     texts = tokenized(encoder, LINES, labels=[0] * len(LINES))
     batch = collated(texts)

@@ -90,13 +90,6 @@ def test_where_nothing_is_chosen_the_loss_is_a_zero_with_a_graph(trained_bert, t
     assert (gradient == 0).all()
 
 
-def test_a_text_without_maskable_tokens(trained_bert, tmp_path):
-    for cls in (RandomMLM, L3Mask):
-        task = prepared(cls, trained_bert, tmp_path, texts=["日", ""])
-        loss = task.loss(trained_bert, batch_of(task, range(2)), generator())
-        assert value(loss) == 0.0
-
-
 def test_random_tokens_are_never_special(trained_bert, tmp_path):
     task = prepared(RandomMLM, trained_bert, tmp_path)
     tokenizer = trained_bert.tokenizer

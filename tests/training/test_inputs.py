@@ -12,10 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from auxlearn import RunConfig, train
-from auxlearn.core.errors import EncoderError, RunError
+from auxlearn.core.errors import RunError
 from auxlearn.core.registry import TASKS
 from auxlearn.core.settings import PluginChoice
-from auxlearn.encoders.source import encoder_content
 from auxlearn.results.folder import recorded_inputs
 from tests import helpers
 
@@ -257,17 +256,3 @@ def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_c
             patch.setitem(digests, name, "2")
             with pytest.raises(RunError, match=rf"the task random_mlm \({name}\) has changed"):
                 train(config)
-
-
-def test_an_encoder_of_the_hub_is_known_by_its_commit(tmp_path, encoder_folder, monkeypatch):
-    cache = tmp_path / "hub"
-    model = cache / "models--someone--small"
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-    commits = ["a" * 40, "b" * 40]
-    for commit in commits:
-        shutil.copytree(encoder_folder("bert"), model / "snapshots" / commit)
-        (model / "refs").mkdir(exist_ok=True)
-        (model / "refs" / "main").write_text(commit)
-        assert encoder_content("someone/small") == {"commit": commit}
-    with pytest.raises(EncoderError, match="is not in the cache"):
-        encoder_content("someone/other")

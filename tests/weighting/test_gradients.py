@@ -1,22 +1,14 @@
 """Arithmetic of gradients by hand, their moving average beside Adam's, and what rules keep."""
 
-from functools import partial
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from auxlearn.encoders.load import load_encoder
 from auxlearn.weighting.gradients import (
     GradientAverage,
     dot,
-    gather_scalars,
     squared_norm,
     weighted_sum,
 )
-from tests import helpers
-from tests.training.harness import Harness, MaskedWords
-from tests.weighting.fakes import make
 
 
 def gradients(count):
@@ -95,38 +87,3 @@ def test_weighted_sum_and_dot_by_hand():
     assert dot(one, other).dtype == torch.float64
     assert float(squared_norm(one)) == pytest.approx(14, rel=1e-7)
     assert dot([None], [None]) == squared_norm([None]) == 0
-
-
-def test_scalars_are_gathered_in_order_as_float64():
-    found = gather_scalars([torch.tensor(1.5), torch.tensor(2.0, requires_grad=True).double()])
-    assert found.tolist() == [1.5, 2.0]
-    assert found.dtype == torch.float64
-    assert not found.requires_grad
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operations of torch, each of which takes a GPU some microseconds to begin."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        self.count += 1
-        return function(*arguments, **(keywords or {}))
-
-
-def test_a_step_of_meta_makes_at_most_half_more_operations_than_one_of_fixed(tmp_path, monkeypatch):
-    monkeypatch.setitem(helpers.SIZE, "num_hidden_layers", 6)
-    folder = helpers.write(tmp_path, *helpers.build("bert"))
-    monkeypatch.setattr(torch.optim, "AdamW", partial(torch.optim.AdamW, fused=True))  # as in a run
-    counts = {}
-    for name, options in (("fixed", {}), ("meta", {"horizon": "steps", "warmup_steps": 0})):
-        encoder = load_encoder(str(folder), helpers.LABELS)
-        step = Harness(encoder, [("words", MaskedWords(2))]).training_step
-        rule = make(name, step.names, **options)
-        for number in range(2):
-            step.begin(number)
-            with Operations() as operations:
-                rule.step(step)
-        counts[name] = operations.count
-        assert name == "fixed" or rule.metrics(), "the weights are not learned in this step"
-    assert counts["meta"] <= 1.5 * counts["fixed"]
