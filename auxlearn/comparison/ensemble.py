@@ -111,12 +111,9 @@ class Ensemble:
         if split.text_pairs is not None:
             columns["text_pair"] = list(split.text_pairs)
         columns["label"] = [self.kind.written(one, self.label_names) for one in self.labels]
-        whole = np.arange(len(split)), [self.kind.output(one) for one in self.probabilities]
-        names = self.label_names
-        return Table(
-            self.set,
-            columns | prediction_columns(self.kind, [whole], len(split), names, self.thresholds),
-        )
+        outputs = [self.kind.output(stored) for stored in self.probabilities]
+        added = prediction_columns(self.kind, outputs, self.label_names, self.thresholds)
+        return Table(self.set, columns | added)
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
@@ -258,11 +255,6 @@ def _stored(
     first, label_names = next((run, results.names_of(name)) for run, results in runs.items())
     for run, results in runs.items():
         names = results.names_of(name)
-        if kind.has_many(names):
-            raise RunError(
-                f"{run} holds the probabilities of the most likely of {len(names)} classes only: "
-                "they have no mean"
-            )
         own = found[run] = read_stored(run, name, kind, names)
         if kind.offers("decision argmax"):
             _check_decision(run, name, np.array(own.predicted), np.array(own.values))

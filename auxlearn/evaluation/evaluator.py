@@ -27,8 +27,8 @@ from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder, pool_windows
 from auxlearn.evaluation.metrics import evaluate, predictions_of, true_labels
 from auxlearn.kinds.base import Kind, kind_of
-from auxlearn.kinds.predictions import Blocks, LabelMap, SetPredictions
-from auxlearn.objectives.base import in_order, output_blocks, words_of
+from auxlearn.kinds.predictions import Arrays, LabelMap, SetPredictions
+from auxlearn.objectives.base import outputs_of, words_of
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import Evaluation, RunResults
@@ -119,7 +119,7 @@ class Evaluator:
 
     def _predict(self, ood: OODSet, split: Split, thresholds: np.ndarray | None) -> SetPredictions:
         kind = self.encoder.kind
-        blocks = output_blocks(
+        outputs = outputs_of(
             kind,
             self.encoder.classify,
             self.texts(split),
@@ -128,7 +128,7 @@ class Evaluator:
             self.compute.autocast,
             self.processes,
         )
-        return predictions_of(blocks, ood, split, thresholds)
+        return predictions_of(outputs, ood, split, thresholds)
 
 
 @dataclass(frozen=True)
@@ -182,29 +182,27 @@ class Classifier:
         names = self.model.config.id2label
         return tuple(names[number] for number in range(len(names)))
 
-    def blocks(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Blocks:
-        """Yield numbers of texts, cut or read in windows as in the run, and their outputs, float64:
-        of single classes the probabilities of ``transformers.pipeline``.
+    def outputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Arrays:
+        """Return the outputs of texts, cut or read in windows as in the run, float64: of single
+        classes the probabilities of ``transformers.pipeline``.
         """
         if not texts:
-            return
+            return []
         kind, tokenizer = self.kind, self.tokenizer
         own = Tokenization(tokenizer, tokenizer.model_max_length, self.windowing)
         starts = own.word_starts(texts) if kind.per_token else None
         tokens = own.tokenize(texts, text_pairs, starts=starts)
         constant = self.constant if kind.per_token else None
-        words = words_of(kind, texts)
-        for rows, block in output_blocks(kind, self._logits, tokens, words, constant):
-            if not all(np.isfinite(one).all() for one in block):
-                raise RunError("the model gives NaN for some texts: it is damaged, train again")
-            yield rows, block
+        outputs = outputs_of(kind, self._logits, tokens, words_of(kind, texts), constant)
+        if not all(np.isfinite(output).all() for output in outputs):
+            raise RunError("the model gives NaN for some texts: it is damaged, train again")
+        return outputs
 
     def probabilities(
         self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
     ) -> np.ndarray:
-        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`blocks`."""
-        found = in_order(self.blocks(texts, text_pairs))
-        return np.reshape(found, (len(texts), len(self.label_names)))
+        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`outputs`."""
+        return np.reshape(self.outputs(texts, text_pairs), (len(texts), len(self.label_names)))
 
     @property
     def thresholds(self) -> np.ndarray | None:
@@ -228,8 +226,8 @@ class Classifier:
 
     def evaluate(self, ood: OODSet, train: Split | None) -> Evaluation:
         """Evaluate on a set whose labels are mapped to those of the model, ``train`` beside it."""
-        blocks = self.blocks(ood.split.texts, ood.split.text_pairs)
-        found = predictions_of(blocks, ood, ood.split, self.thresholds)
+        outputs = self.outputs(ood.split.texts, ood.split.text_pairs)
+        found = predictions_of(outputs, ood, ood.split, self.thresholds)
         seen = seen_in_train(train, ood.split) if train else None
         return evaluate(ood, found, None, seen, self.constant)
 

@@ -14,7 +14,7 @@ from auxlearn.core.metric_names import SURROGATE, Quantity
 from auxlearn.data.dataset import Split
 from auxlearn.data.ood import OODSet
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.predictions import Arrays, Blocks, Labels, SetPredictions
+from auxlearn.kinds.predictions import Arrays, Labels, SetPredictions
 from auxlearn.results.record import Evaluation, Scores
 
 #: One-sided 5% point of the normal distribution.
@@ -22,11 +22,11 @@ LEAST = 1.645
 
 
 def predictions_of(
-    blocks: Blocks, ood: OODSet, split: Split, thresholds: np.ndarray | None = None
+    outputs: Arrays, ood: OODSet, split: Split, thresholds: np.ndarray | None = None
 ) -> SetPredictions:
-    """Return predictions for a set, or for the examples paired with it, from blocks of outputs."""
+    """Return predictions for a set, or for the examples paired with it."""
     truth = true_labels(split, ood)
-    return split.kind.collect(blocks, truth, ood.labels, ood.source.decision, thresholds)
+    return split.kind.collect(outputs, truth, ood.labels, ood.source.decision, thresholds)
 
 
 def true_labels(split: Split, ood: OODSet) -> list[Any]:

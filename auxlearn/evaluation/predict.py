@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,10 +209,8 @@ def classify(
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
             "written to: rename it or leave it out"
         )
-    blocks = classifier.blocks(texts, pairs)
-    added = prediction_columns(
-        kind, blocks, len(texts), classifier.label_names, classifier.thresholds
-    )
+    outputs = classifier.outputs(texts, pairs)
+    added = prediction_columns(kind, outputs, classifier.label_names, classifier.thresholds)
     if len(part) < len(table):
         first = table.place(min({*range(len(table))} - {*rows}))
         count = len(table) - len(part)
@@ -233,27 +230,16 @@ def _known(column: str | None, source: TextSource) -> str | None:
 
 
 def prediction_columns(
-    kind: Kind,
-    blocks: Iterable[tuple[np.ndarray, Arrays]],
-    count: int,
-    label_names: Sequence[str],
-    thresholds: np.ndarray | None,
+    kind: Kind, outputs: Arrays, label_names: Sequence[str], thresholds: np.ndarray | None
 ) -> dict[str, Any]:
     """Return the columns of predictions: the predicted label, and the probability of each label of
     a text where the kind has any.
     """
-    labels: list[Any] = [None] * count
-    # Python's arrays hold 8 bytes a number, where lists hold 32.
-    probabilities: dict[str, array[float]] = {}
-    for rows, block in blocks:
-        for row, one in zip(rows.tolist(), block, strict=True):
-            labels[row] = kind.written(kind.decode(one, thresholds), label_names)
-        values = np.array([kind.shown(one) for one in block])
-        if values.size and not probabilities:
-            probabilities = {name: array("d", bytes(8 * count)) for name in label_names}
-        for column, shown in zip(probabilities.values(), values.T, strict=True):
-            np.frombuffer(column)[rows] = shown
-    return {LABEL: labels, **{f"{PROBABILITY}{name}": one for name, one in probabilities.items()}}
+    labels = [kind.written(kind.decode(output, thresholds), label_names) for output in outputs]
+    probabilities = np.array([kind.shown(output) for output in outputs])
+    columns = probabilities.T.tolist() if probabilities.size else []
+    names = [f"{PROBABILITY}{name}" for name in label_names]
+    return {LABEL: labels, **dict(zip(names, columns, strict=bool(columns)))}
 
 
 def _texts(

@@ -19,7 +19,7 @@ from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import KINDS
 from auxlearn.core.settings import Columns
 from auxlearn.kinds.metrics import Metric
-from auxlearn.kinds.predictions import Arrays, Blocks, LabelMap, Labels, Names, SetPredictions
+from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -267,17 +267,15 @@ class Kind(ABC):
 
     def collect(
         self,
-        blocks: Blocks,
+        outputs: Arrays,
         truth: Sequence[Any],
         labels: LabelMap,
         decision: Literal["sum", "argmax"],
         thresholds: np.ndarray | None,
     ) -> SetPredictions:
-        """Return the predictions for a set by blocks of outputs and its true labels."""
-        found = {row: one for rows, block in blocks for row, one in zip(rows, block, strict=True)}
-        outputs = [found[row] for row in range(len(found))]
-        said = [self.decode(one, thresholds) for one in outputs]
-        return SetPredictions(self, labels.label_names, truth, said, outputs)
+        """Return the predictions for a set by its outputs and its true labels."""
+        predicted = [self.decode(output, thresholds) for output in outputs]
+        return SetPredictions(self, labels.label_names, truth, predicted, outputs)
 
     def exported(self, constant: Any, thresholds: np.ndarray | None) -> dict[str, Any]:
         """Return the entries of ``config.json`` that predictions and their evaluation need."""

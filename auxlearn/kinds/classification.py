@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from auxlearn.core.errors import DataError, shorten
@@ -14,7 +13,7 @@ from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import Kind, ReadLabels
 from auxlearn.kinds.labels import read_names
 from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, of_counts, ratio, smooth_f1
-from auxlearn.kinds.predictions import Arrays, Blocks, LabelMap, Labels, Names, SetPredictions
+from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 else:
     torch = Deferred("torch")
     np = Deferred("numpy")
-
-TOP_CLASSES = 20  # classes of an example whose probabilities are kept, if there are many classes
 
 #: Classes beyond which what is recorded for each class, or each pair of classes, is abridged.
 MANY_LABELS = 100
@@ -126,36 +123,15 @@ class Classification(Kind):
 
     def collect(
         self,
-        blocks: Blocks,
+        outputs: Arrays,
         truth: Sequence[Any],
         labels: LabelMap,
         decision: Literal["sum", "argmax"],
         thresholds: np.ndarray | None,
-    ) -> ClassPredictions:
-        names, true, many = labels.label_names, np.array(truth), self.has_many(labels.label_names)
-        knows, kept = true < labels.known, min(TOP_CLASSES, len(names)) if many else len(names)
-        predicted, of_truth = np.empty(len(true), dtype=np.int64), np.empty(len(true))
-        top = np.empty((len(true), kept), dtype=np.int32) if many else None
-        probabilities, mass = np.empty((len(true), kept)), np.zeros(len(names))
-        for rows, block in blocks:
-            values, predicted[rows] = map_predictions(block, labels, decision)
-            of_truth[rows] = values[np.arange(len(rows)), true[rows]]
-            if top is not None:
-                mass += values[knows[rows]].sum(0)
-                top[rows] = best = _most_likely(values, kept)
-                values = np.take_along_axis(values, best, 1)
-            probabilities[rows] = values
-        return ClassPredictions(
-            self,
-            names,
-            true,
-            predicted,
-            probabilities,
-            int((~knows).sum()),
-            of_truth=of_truth,
-            known=labels.known,
-            top=top,
-            mass=mass,
+    ) -> SetPredictions:
+        values, predicted = map_predictions(outputs, labels, decision)
+        return SetPredictions(
+            self, labels.label_names, np.array(truth), predicted, values, labels.known
         )
 
     def exported(self, constant: int, thresholds: np.ndarray | None) -> dict[str, Any]:
@@ -165,7 +141,17 @@ class Classification(Kind):
         return logits.float().softmax(-1)
 
     def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
-        logits = torch.from_numpy(np.asarray(outputs)).clamp(min=1e-300).log()
+        """Return it for the examples whose label is one of the first ``classes``."""
+        knows = np.asarray(truth) < classes
+        if not knows.any():
+            raise DataError(
+                "the model knows none of the labels of the examples: map them by 'labels'"
+            )
+        truth, outputs = np.asarray(truth)[knows], np.asarray(outputs)[knows, :classes]
+        if not metric:
+            of_truth = outputs[np.arange(len(truth)), truth]
+            return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())
+        logits = torch.from_numpy(outputs).clamp(min=1e-300).log()
         return float(self.surrogate(logits, self.targets(truth, classes), metric))
 
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> int:
@@ -316,47 +302,6 @@ def _check_no_tags(table: Table, column: str, names: Sequence[str], texts: Seque
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassPredictions(SetPredictions):
-    """Predictions of single classes, as arrays; outputs are ``(examples, kept)``, float64: of very
-    many classes the most likely ones. Losses are over the examples whose label the model knows.
-    """
-
-    of_truth: np.ndarray  # probability of the true class, (examples,)
-    known: int  # number of the classes that the model can predict, which come first
-    # Of very many classes:
-    top: np.ndarray | None  # those that are kept, best first, (examples, kept)
-    mass: np.ndarray  # sums over the examples whose label is known, (classes,)
-
-    def loss(self, metric: str = "") -> float:
-        knows = np.asarray(self.truth) < self.known
-        if not knows.any():
-            raise DataError(
-                "the model knows none of the labels of the examples: map them by 'labels'"
-            )
-        truth, of_truth = np.asarray(self.truth)[knows], self.of_truth[knows]
-        if metric and self.top is None:
-            outputs = np.asarray(self.outputs)[knows, : self.known]
-            return self.kind.mean_loss(truth, outputs, self.known, metric)
-        if metric == "accuracy":
-            return float(1 - of_truth.mean())
-        if metric != "macro_f1":
-            return float(-np.log(np.clip(of_truth, 1e-300, None)).mean())
-        there = np.bincount(truth, minlength=self.known)
-        overlap = 2 * np.bincount(truth, weights=of_truth, minlength=self.known)
-        f1 = (overlap / (self.mass[: self.known] + there))[there > 0]
-        return float(1 - f1.mean())
-
-    def lines(self) -> Iterable[dict[str, Any]]:
-        if self.top is None:
-            yield from super().lines()
-            return
-        for classes, output in zip(self.top, self.outputs, strict=True):
-            values = self.kind.line(output)["probabilities"]
-            names = (self.names[number] for number in classes)
-            yield {"probabilities": dict(zip(names, values, strict=True))}
-
-
 def map_predictions(
     probabilities: Arrays, labels: LabelMap, decision: Literal["sum", "argmax"]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -375,13 +320,3 @@ def map_predictions(
     if decision == "sum":
         return summed, summed.argmax(1)
     return summed, np.asarray(labels.targets)[found.argmax(1)]
-
-
-def _most_likely(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the classes of the greatest values of each row, best first, ``(rows, count)``."""
-    if count < values.shape[1]:
-        found = np.sort(np.argpartition(-values, count, axis=1)[:, :count], axis=1)
-    else:
-        found = np.broadcast_to(np.arange(count), values.shape)
-    order = np.argsort(-np.take_along_axis(values, found, 1), axis=1, kind="stable")
-    return np.take_along_axis(found, order, 1)

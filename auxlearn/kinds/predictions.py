@@ -16,9 +16,6 @@ Labels: TypeAlias = "Sequence[Any] | np.ndarray"
 Arrays: TypeAlias = "Sequence[np.ndarray] | np.ndarray"
 Names: TypeAlias = Sequence[str]
 
-#: Numbers of texts and their outputs, of some texts at a time.
-Blocks: TypeAlias = "Iterable[tuple[np.ndarray, Arrays]]"
-
 
 @dataclass(frozen=True)
 class LabelMap:
@@ -40,11 +37,17 @@ class SetPredictions:
     truth: Labels  # true labels, encoded
     predicted: Labels  # predicted labels, encoded
     outputs: Arrays
-    unknown: int = 0  # examples whose label the model does not know
+    known: int | None = None  # how many of the names the model knows, the first ones; all if None
+
+    @property
+    def unknown(self) -> int:
+        """Number of the examples whose label the model does not know."""
+        return 0 if self.known is None else sum(int(label >= self.known) for label in self.truth)
 
     def loss(self, metric: str = "") -> float:
-        """Return the mean loss, or the smooth form of a metric."""
-        return self.kind.mean_loss(self.truth, self.outputs, len(self.names), metric)
+        """Return the mean loss, or the smooth form of a metric, of the labels that it knows."""
+        classes = len(self.names) if self.known is None else self.known
+        return self.kind.mean_loss(self.truth, self.outputs, classes, metric)
 
     def metrics(self) -> dict[str, float]:
         return self.kind.scores(self.truth, self.predicted, self.outputs, self.names)

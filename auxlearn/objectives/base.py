@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -110,11 +110,7 @@ def classification_head(encoder: SharedEncoder, classes: int) -> nn.Sequential:
     return nn.Sequential(dense, nn.Tanh(), nn.Dropout(dropout or 0.0), output)
 
 
-#: Numbers that are computed before they are moved to the CPU: 32 MB in single precision.
-BLOCK_VALUES = 8_000_000
-
-
-def output_blocks(
+def outputs_of(
     kind: Kind,
     classify: Callable[[Batch], Tensor],
     texts: TokenizedTexts,
@@ -123,52 +119,30 @@ def output_blocks(
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext,
     processes: Processes = ALONE,
     batch_size: int = 0,
-) -> Iterator[tuple[np.ndarray, Arrays]]:
-    """Yield numbers of texts and their outputs, float64, of some texts at a time, which bounds the
-    memory.
+) -> Arrays:
+    """Return the outputs of texts in their order, float64.
 
     A kind per token needs the number of ``words`` of each text, and predicts ``constant`` for those
     that are cut off. Several processes divide the batches among them; each gets all outputs.
     """
     batches = enumerate(eval_batches(texts, batch_size or kind.eval_batch))
+    own = [rows for number, rows in batches if processes.owns(number)]
 
     def logits_of(batch: Batch) -> Tensor:
         with autocast():
             return classify(batch)
 
-    if kind.per_token:
-        own = (rows for number, rows in batches if processes.owns(number))
-        found = _of_words(cast("WordKind", kind), logits_of, texts, own, words, constant)
-        yield np.arange(len(words)), _of_all(found, processes)
-        return
-    chunks: list[Tensor] = []
-    order: list[Tensor] = []
-    width = size = 0
     with torch.inference_mode():
-        for number, rows in batches:
-            if processes.owns(number):
-                chunks.append(kind.of_logits(logits_of(collate(texts, rows))))
-            if not number:
-                width = processes.share(chunks[0].shape[1] if chunks else None)
-            order.append(rows)
-            size += len(rows) * width
-            if size > BLOCK_VALUES:
-                yield _block(order, chunks, number + 1 - len(order), width, processes)
-                chunks, order, size = [], [], 0
-        if order:
-            yield _block(order, chunks, number + 1 - len(order), width, processes)
-
-
-def _block(
-    order: list[Tensor], chunks: list[Tensor], first: int, width: int, processes: Processes
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows of some batches, from one number on, and what all processes have of them."""
-    own = [rows.new_full(rows.shape, processes.owns(n)) for n, rows in enumerate(order, first)]
-    found = torch.zeros(sum(map(len, order)), width, dtype=torch.float32)
-    if chunks:
-        found[torch.cat(own).bool()] = torch.cat(chunks).cpu()  # the only synchronisation
-    processes.add(found)
-    return torch.cat(order).numpy(), found.double().numpy()
+        if kind.per_token:
+            parts = _of_words(cast("WordKind", kind), logits_of, texts, own, words, constant)
+            return _of_all(parts, processes)
+        chunks = [kind.of_logits(logits_of(collate(texts, rows))) for rows in own]
+        width = processes.share(chunks[0].shape[1] if chunks else None)
+        outputs = torch.zeros(len(texts), width, dtype=torch.float32)
+        if chunks:
+            outputs[torch.cat(own)] = torch.cat(chunks).cpu()  # the only synchronisation
+        processes.add(outputs)
+        return outputs.double().numpy()
 
 
 def _of_words(
@@ -180,23 +154,17 @@ def _of_words(
     constant: Any,
 ) -> dict[int, np.ndarray]:
     assert texts.starts is not None
-    found: dict[int, np.ndarray] = {}
+    outputs: dict[int, np.ndarray] = {}
     before = np.concatenate([[0], np.cumsum(words)]).astype(np.int64)
-    with torch.inference_mode():
-        for rows in batches:
-            batch = collate(texts, rows)
-            logits = logits_of(batch).double().cpu()
-            by_text = logits[batch.attention_mask.bool()].split(texts.lengths[rows].tolist())
-            for row, one in zip(rows.tolist(), by_text, strict=True):
-                starts = texts.starts[int(texts.offsets[row]) :][: len(one)].numpy()
-                starts = np.where(starts < 0, -1, starts - before[row])
-                found[row] = kind.by_word(one.numpy(), starts, words[row], constant)
-    return found
-
-
-def in_order(blocks: Iterable[tuple[np.ndarray, Arrays]]) -> list[np.ndarray]:
-    found = {row: one for rows, block in blocks for row, one in zip(rows, block, strict=True)}
-    return [found[row] for row in range(len(found))]
+    for rows in batches:
+        batch = collate(texts, rows)
+        logits = logits_of(batch).double().cpu()
+        by_text = logits[batch.attention_mask.bool()].split(texts.lengths[rows].tolist())
+        for row, of_tokens in zip(rows.tolist(), by_text, strict=True):
+            starts = texts.starts[int(texts.offsets[row]) :][: len(of_tokens)].numpy()
+            starts = np.where(starts < 0, -1, starts - before[row])
+            outputs[row] = kind.by_word(of_tokens.numpy(), starts, words[row], constant)
+    return outputs
 
 
 def _of_all(found: Mapping[int, np.ndarray], processes: Processes) -> list[np.ndarray]:

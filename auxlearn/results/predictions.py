@@ -84,13 +84,11 @@ def read_predictions(
     for line in prediction_lines(run, name):
         content = json.loads(line)
         found = content.get("probabilities", []) if not kind.per_token else []
-        if not isinstance(found, dict):
-            found = dict(zip(label_names, found, strict=bool(found)))
         yield Prediction(
             kind.encode(content["label"], index),
             kind.encode(content["predicted"], index),
             content,
-            {str(label): float(value) for label, value in found.items()},
+            {label: float(p) for label, p in zip(label_names, found, strict=bool(found))},
         )
 
 

@@ -25,9 +25,8 @@ from auxlearn.kinds.base import Kind
 from auxlearn.objectives.base import (
     apply_head_of,
     head_of,
-    in_order,
     labels_of,
-    output_blocks,
+    outputs_of,
     words_of,
 )
 from auxlearn.objectives.context import ObjectiveContext
@@ -182,14 +181,12 @@ def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) ->
 def _evaluate(encoder: SharedEncoder, source: _LabelledSet) -> dict[str, float]:
     kind, dev, train = source.kind, source.dataset.splits["dev"], source.dataset.splits["train"]
     assert dev.labels is not None
-    outputs = in_order(
-        output_blocks(
-            kind,
-            lambda batch: apply_head_of(encoder, kind, source.head, batch),
-            source.dev,
-            words_of(kind, dev.texts),
-            kind.constant(train.labels or ()),
-        )
+    outputs = outputs_of(
+        kind,
+        lambda batch: apply_head_of(encoder, kind, source.head, batch),
+        source.dev,
+        words_of(kind, dev.texts),
+        kind.constant(train.labels or ()),
     )
     predicted = [kind.decode(output) for output in outputs]
     return kind.scores(dev.labels, predicted, outputs, source.dataset.label_names)

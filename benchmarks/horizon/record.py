@@ -14,7 +14,7 @@ from auxlearn import RunConfig, train
 from auxlearn.data.load import load_dataset
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.evaluation.evaluator import Evaluator
-from auxlearn.objectives.base import output_blocks
+from auxlearn.objectives.base import outputs_of
 from auxlearn.results.predictions import read_stored
 from auxlearn.training.loop import TrainingLoop
 
@@ -29,13 +29,9 @@ def predict(loop: TrainingLoop, name: str, autocast: Autocast = nullcontext) -> 
     evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
     split = evaluator.dataset.splits[name]
     encoder: SharedEncoder = loop.training_step.encoder
-    probabilities = np.full((len(split), len(split.label_names)), np.nan)
+    texts = evaluator.texts(split)
     with encoder.evaluating():
-        for rows, values in output_blocks(
-            encoder.kind, encoder.classify, evaluator.texts(split), (), None, autocast
-        ):
-            probabilities[rows] = values
-    return probabilities
+        return np.asarray(outputs_of(encoder.kind, encoder.classify, texts, (), None, autocast))
 
 
 def data_labels(settings: Mapping[str, Any]) -> list[np.ndarray]:

@@ -49,17 +49,6 @@ def expected(run):
     return Classifier.of_run(run).probabilities(TEXTS)
 
 
-def test_probabilities_are_computed_and_reduced_by_blocks(run, expected, monkeypatch):
-    whole = auxlearn.evaluate(run, ROWS)["data"]
-    monkeypatch.setattr("auxlearn.objectives.base.BLOCK_VALUES", 3)
-    monkeypatch.setattr("auxlearn.kinds.base.Kind.eval_batch", 2)
-    assert len(list(Classifier.of_run(run).blocks(TEXTS))) == 3
-    monkeypatch.setattr(Classifier, "probabilities", None)  # all at once
-    frame = auxlearn.predict(run, TEXTS)
-    np.testing.assert_allclose(frame[ADDED[1:]].to_numpy(), expected, rtol=1e-6)
-    assert auxlearn.evaluate(run, ROWS)["data"].all == whole.all
-
-
 def test_without_a_train_split_nothing_is_said_of_unseen_examples(run, tmp_path):
     both = ROWS.assign(split=["train"] * 3 + ["test"] * 3)
     found = auxlearn.evaluate(run, {"alone": ROWS, "both": both})

@@ -148,9 +148,3 @@ def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path, spl
         assert auxlearn.ensemble(runs / "a", runs / "b", split=split).scores == found.scores
     finally:
         path.write_text(before)
-
-
-def test_many_labels_have_no_stored_probabilities(runs, monkeypatch):
-    monkeypatch.setattr("auxlearn.kinds.classification.MANY_LABELS", 1)
-    with pytest.raises(UserError, match="of 2 classes only: they have no mean"):
-        auxlearn.ensemble(runs / "a", runs / "b")

@@ -22,7 +22,7 @@ from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.kinds.classification import MANY_LABELS
 from auxlearn.kinds.predictions import LabelMap
-from auxlearn.objectives.base import output_blocks
+from auxlearn.objectives.base import outputs_of
 from tests.helpers import LINES, tokenized
 
 NAMES = ("a", "b", "c")
@@ -40,9 +40,9 @@ def set_of(labels, names=NAMES, known=None):
     return OODSet(source, split, LabelMap(names, numbers[:known], numbers, known))
 
 
-def predictions(blocks, labels, names=NAMES, known=None):
+def predictions(outputs, labels, names=NAMES, known=None):
     ood = set_of(labels, names, known)
-    return predictions_of(blocks, ood, ood.split)
+    return predictions_of(outputs, ood, ood.split)
 
 
 @pytest.mark.parametrize(("classes", "known"), [(2, 2), (5, 5), (7, 4), (300, 300)])
@@ -67,7 +67,7 @@ def test_metrics_are_those_of_scikit_learn_to_the_last_digit(classes, known):
 def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
     probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
     labels = [0, 1, 1, 2]
-    found = predictions([(np.arange(4), probabilities)], labels)
+    found = predictions(probabilities, labels)
     found = evaluate(set_of(labels), found, None, [True, False, False, True], 1)
     assert found.all.accuracy == 0.75
     assert found.all.examples == 4
@@ -80,7 +80,7 @@ def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
 
 
 def test_a_set_without_unseen_examples():
-    found = predictions([(np.arange(1), np.array([[1.0, 0.0, 0.0]]))], [1])
+    found = predictions(np.array([[1.0, 0.0, 0.0]]), [1])
     found = evaluate(set_of([1]), found, None, [True], 0)
     assert found.unseen is None
     assert found.seen_examples == 1
@@ -90,11 +90,8 @@ def test_a_set_without_unseen_examples():
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
 def test_probabilities_are_in_the_order_of_the_texts(tiny_bert, batch_size):
     texts = tokenized(tiny_bert, LINES)
-    found = np.full((len(LINES), 3), np.nan)
-    given = (CLASSIFICATION, tiny_bert.classify, texts, (), None)
-    for rows, block in output_blocks(*given, batch_size=batch_size):
-        assert block.dtype == np.float64
-        found[rows] = block
+    found = outputs_of(CLASSIFICATION, tiny_bert.classify, texts, (), None, batch_size=batch_size)
+    assert found.dtype == np.float64
     for row in range(len(LINES)):
         with torch.no_grad():
             logits = tiny_bert.classify(collate(texts, torch.tensor([row])))
@@ -131,36 +128,18 @@ def test_many_labels_have_a_sparse_confusion_matrix():
     assert few.class_counts() == ({0: 2, 2: 1}, {0: 1, 1: 2})
 
 
-def test_predictions_of_many_labels_keep_the_most_likely_ones():
-    probabilities = np.random.default_rng(0).random((40, 150))
-    probabilities /= probabilities.sum(1, keepdims=True)
-    labels = np.arange(40)
-    blocks = [(rows, probabilities[rows]) for rows in np.split(np.arange(40)[::-1], [13, 30])]
-    found = predictions(blocks, labels, tuple(map(str, range(150))))
-    assert (found.predicted == probabilities.argmax(1)).all()
-    assert (found.of_truth == probabilities[labels, labels]).all()
-    np.testing.assert_allclose(found.mass, probabilities.sum(0))
-    assert (found.top == np.argsort(-probabilities, axis=1)[:, :20]).all()
-    assert (found.outputs == -np.sort(-probabilities, axis=1)[:, :20]).all()
-
-
-@pytest.mark.parametrize("metric", ["accuracy", "macro_f1", "cross_entropy"])
+@pytest.mark.parametrize("metric", ["", "accuracy", "macro_f1", "cross_entropy"])
 @pytest.mark.parametrize("known", [5, 4])
-def test_smooth_forms_of_many_labels_are_those_of_all_probabilities(metric, known, monkeypatch):
-    """Of the examples whose label the model knows; with four classes it has none for the last."""
+def test_losses_are_of_the_examples_whose_label_the_model_knows(metric, known):
+    """With four classes it has none for the last."""
     probabilities = np.random.default_rng(0).dirichlet(np.ones(known), 30)
-    labels, blocks = [number % 5 for number in range(30)], [(np.arange(30), probabilities)]
-    names = tuple("abcde")
-    few = predictions(blocks, labels, names, known)
-    monkeypatch.setattr("auxlearn.kinds.classification.MANY_LABELS", 1)
-    many = predictions(blocks, labels, names, known)
-    assert (few.top is None, many.top is None) == (True, False)
+    labels = [number % 5 for number in range(30)]
+    found = predictions(probabilities, labels, tuple("abcde"), known)
     inside = torch.tensor(labels) < known
     logits = torch.from_numpy(probabilities).log()[inside]
     expected = CLASSIFICATION.surrogate(logits, torch.tensor(labels)[inside], metric)
-    assert few.loss(metric) == pytest.approx(float(expected))
-    assert many.loss(metric) == pytest.approx(float(expected))
-    assert few.unknown == many.unknown == (0 if known == 5 else 6)
+    assert found.loss(metric) == pytest.approx(float(expected))
+    assert found.unknown == (0 if known == 5 else 6)
 
 
 def shuffled(agreement, draw, times=4000):

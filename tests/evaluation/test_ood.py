@@ -24,7 +24,7 @@ PROBABILITIES = np.array(
 
 def predictions(ood, probabilities, split=None):
     """What is kept of these probabilities of the model for the examples of a set."""
-    return predictions_of([(np.arange(4), probabilities)], ood, split or ood.split)
+    return predictions_of(probabilities, ood, split or ood.split)
 
 
 def test_probabilities_are_summed_before_the_decision_or_the_most_likely_class_is_taken():

@@ -20,8 +20,7 @@ from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.objectives import base
-from auxlearn.objectives.base import in_order, output_blocks
+from auxlearn.objectives.base import outputs_of
 from auxlearn.training.sums import GradientSum
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.unrolling import unrolled_gradient
@@ -232,8 +231,7 @@ def test_a_bucket_is_one_operation_which_begins_during_the_backward_pass(step_of
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, monkeypatch, count):
-    monkeypatch.setattr(base, "BLOCK_VALUES", 20)
+def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, count):
     texts = tokenized(tiny_bert, LINES, [n % 3 for n in range(len(LINES))])
     seen = []
 
@@ -241,15 +239,16 @@ def test_evaluation_is_divided_and_equal_to_the_last_bit(tiny_bert, monkeypatch,
         seen.append(len(batch))
         return tiny_bert.classify(batch)
 
-    def blocks(size, *given):
-        found = output_blocks(CLASSIFICATION, classify, texts, (), None, *given, batch_size=size)
-        return [(rows.tolist(), block.tolist()) for rows, block in found]
+    def outputs(size, *given):
+        return outputs_of(
+            CLASSIFICATION, classify, texts, (), None, *given, batch_size=size
+        ).tolist()
 
     tiny_bert.eval()
     for size in (4, len(LINES)):  # the second: a single batch, which the first process has
-        expected = blocks(size)
+        expected = outputs(size)
         whole, seen[:] = list(seen), []
-        found = in_processes(count, lambda own, size=size: blocks(size, nullcontext, own))
+        found = in_processes(count, lambda own, size=size: outputs(size, nullcontext, own))
         assert found == [expected] * count
         assert sorted(seen) == sorted(whole)
         seen.clear()
@@ -270,8 +269,7 @@ def test_outputs_of_other_kinds_are_divided(monkeypatch, name):
 
     def outputs(*given):
         words = [length - 2 for length in lengths] if kind.per_token else []
-        blocks = output_blocks(kind, classify, texts, words, 1, *given)
-        return [one.tolist() for one in in_order(blocks)]
+        return [one.tolist() for one in outputs_of(kind, classify, texts, words, 1, *given)]
 
     expected = outputs()
     assert len(expected) == len(lengths)

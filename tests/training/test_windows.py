@@ -16,7 +16,6 @@ from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation.evaluator import Classifier
-from auxlearn.objectives.base import in_order
 from auxlearn.scoring.pseudo_likelihood import pseudo_log_likelihood
 from tests import helpers
 from tests.cli.helpers import call, error
@@ -260,7 +259,7 @@ def test_other_kinds_of_labels_take_windows(start, tmp_path, kind):
     assert again.loss == pytest.approx(results.evaluations["test"].loss, abs=1e-6)
     if kind == "token_classification":
         classifier = Classifier.of_run(results.folder)
-        outputs = in_order(classifier.blocks([" ".join(rows[37]["tokens"])]))
+        outputs = classifier.outputs([" ".join(rows[37]["tokens"])])
         assert len(outputs[0]) == len(rows[37]["tokens"]) > LENGTH
         read = (np.abs(outputs[0]).max(1) < 29).sum()  # the others are cut off
         assert read > 2 * LENGTH - 2 - STRIDE - 4

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from auxlearn.kinds.metrics import mean_over
-from auxlearn.results.predictions import read_labels, read_stored
+from auxlearn.results.predictions import read_stored
 from auxlearn.results.record import RunResults
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
@@ -92,7 +92,7 @@ class ExampleLosses:
     """Losses of a run on the dev examples whose label the model knows."""
 
     labels: np.ndarray
-    losses: np.ndarray  # calibrated log losses; of very many classes, 1 for a wrong one
+    losses: np.ndarray  # calibrated log losses
     wrong: np.ndarray  # 1 for a wrong prediction
 
     @classmethod
@@ -100,10 +100,6 @@ class ExampleLosses:
         """Read them: means over the labels, or words, of each example; of numbers, the errors."""
         kind, names = results.kind, results.names_of("dev")
         classes = len(results.dataset.label_names)
-        if kind.has_many(names):
-            truth, predicted = read_labels(path, "dev", {one: n for n, one in enumerate(names)})
-            wrong = (truth != predicted).astype(float)
-            return cls(truth, wrong, wrong)
         stored = read_stored(path, "dev", kind, names)
         outputs = [kind.output(value) for value in stored.values]
         if kind.offers("unknown_labels count"):
