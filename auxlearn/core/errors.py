@@ -88,18 +88,6 @@ def describe(value: Any) -> str:
     return printable(_REPR.repr(value))
 
 
-def text_of(value: object) -> str:
-    """Return ``str(value)``, or what is known of a value that Python cannot write.
-
-    >>> text_of(10**5000)
-    'a number of 16,610 bits'
-    """
-    try:
-        return str(value)
-    except Exception:  # a class can define it in any way
-        return describe(value)
-
-
 def some_of(names: Iterable[Any], count: int = 8) -> str:
     """Return names separated by commas; of many names the first ones and the number of the others.
 
@@ -107,7 +95,7 @@ def some_of(names: Iterable[Any], count: int = 8) -> str:
     ('a, b, c', '0, 1, 2 and 9 more')
     """
     known = names if isinstance(names, Collection) else list(names)
-    shown = [shorten(text_of(name)) for name, _ in zip(known, range(count), strict=False)]
+    shown = [shorten(str(name)) for name, _ in zip(known, range(count), strict=False)]
     rest = len(known) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
@@ -243,7 +231,7 @@ def plain_words(fault: Any) -> str:
 def first_fault(error: BaseException) -> str:
     """Return an error of a check as one short line; of several faults the first."""
     faults: Any = getattr(error, "errors", None)
-    text = text_of(error)
+    text = str(error)
     if callable(faults) and (listed := faults(include_url=False)):
         place = ".".join(str(part) for part in listed[0]["loc"])
         text = f"{place}: {plain_words(listed[0])}"

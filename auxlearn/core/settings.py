@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from auxlearn.core.errors import printable, shorten, text_of
+from auxlearn.core.errors import printable, shorten
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 from auxlearn.core.validation import Described, Option, Settings
@@ -138,7 +138,7 @@ PathText = Annotated[str, AfterValidator(is_path)]  # a path in the settings
 
 
 def _one_of_several(fold: Any) -> Any:
-    shown = text_of(fold)
+    shown = str(fold)
     match = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", shown)
     number, count = map(int, match.groups()) if match else (0, 0)
     if count < 2 or number > count:

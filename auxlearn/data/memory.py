@@ -16,7 +16,6 @@ from auxlearn.core.errors import (
     did_you_mean,
     shorten,
     some_of,
-    text_of,
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
@@ -96,16 +95,16 @@ def memory_tables(
             f"{WHERE} are divided into splits already: leave split_column out, or give one table"
         )
     tables: dict[str, Table] = {}
-    names_of_splits = split_names(map(text_of, data))
+    names_of_splits = split_names(map(str, data))
     for key, part in data.items():
-        where = f"split '{shorten(text_of(key))}' of {WHERE}"
+        where = f"split '{shorten(str(key))}' of {WHERE}"
         if not is_table(part):
             raise DataError(f"{where}: {of_type(part)} is not a table: give {_TABLES}")
         table = _table(part, where, columns)
         if class_names and key == "train":
             table = replace(table, class_names={columns.label: class_names})
-        table = as_one_split(table, columns, names_of_splits[text_of(key)])
-        _add(tables, text_of(key), names_of_splits, table)
+        table = as_one_split(table, columns, names_of_splits[str(key)])
+        _add(tables, str(key), names_of_splits, table)
     return tables
 
 
@@ -158,9 +157,9 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     if _is_frame(data):
-        names = [text_of(name) for name in data.columns]
+        names = [str(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
-        places = [f"{where}, index {shorten(text_of(index))}" for index in data.index]
+        places = [f"{where}, index {shorten(str(index))}" for index in data.index]
     elif _from_datasets(data):
         from auxlearn.data.hub import dataset_table
 
@@ -173,12 +172,12 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
         class_names, notes, unread = found.class_names, found.notes, found.unread
         names, values = list(found.columns), list(found.columns.values())
     elif isinstance(data, Mapping):
-        names = [text_of(name) for name in data]
+        names = [str(name) for name in data]
         values = [list(map(_plain, column)) for column in data.values()]
     else:
         names = list(dict.fromkeys(name for row in data for name in row))
         values = [[_plain(row.get(name)) for row in data] for name in names]
-        names = list(map(text_of, names))
+        names = list(map(str, names))
     check_columns(where, names)
     lengths = {name: len(column) for name, column in zip(names, values, strict=True)}
     if len(set(lengths.values())) > 1:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import DataError, did_you_mean, some_of, text_of
+from auxlearn.core.errors import DataError, did_you_mean, some_of
 from auxlearn.core.files import expand, name_problem
 from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once, labels_as_texts
 from auxlearn.core.validation import Option
@@ -133,7 +133,7 @@ def evaluate(
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
     if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
-        sets = {text_of(name): one for name, one in dataset.items()}
+        sets = {str(name): one for name, one in dataset.items()}
         for name in sets:
             if problem := name_problem(name):
                 raise DataError(f"the name of a data set: {problem}")
@@ -182,7 +182,7 @@ def read_evaluated(
 
 
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
-    names = {split_name(text_of(name)) for name in dataset}
+    names = {split_name(str(name)) for name in dataset}
     return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
 
 

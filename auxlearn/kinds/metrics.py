@@ -72,7 +72,7 @@ def difference(name: str, value: float) -> str:
     return f"{value:+.4g}" if metric_of(name).is_error else f"{100 * value:+.1f} points"
 
 
-def f1_of(right: int, said: int, there: int) -> dict[str, float]:
+def f1_of(right: float, said: float, there: float) -> dict[str, float]:
     """Return precision, recall, F1 and support by numbers of right, predicted and true items."""
     return {
         "precision": right / max(1, said),

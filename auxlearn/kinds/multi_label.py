@@ -15,7 +15,7 @@ from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import LEAST, Kind, ReadLabels, most_frequent
 from auxlearn.kinds.columns import is_list, values_of
 from auxlearn.kinds.labels import SEPARATORS, joined_label, listed, parts_of, read_names
-from auxlearn.kinds.metrics import Metric, of_counts, smooth_f1
+from auxlearn.kinds.metrics import Metric, f1_of, of_counts, smooth_f1
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 
 if TYPE_CHECKING:
@@ -157,33 +157,18 @@ class MultiLabel(Kind):
     def scores(
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
-        from sklearn import metrics
-
-        first, second = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
-        micro, macro = (
-            float(metrics.f1_score(first, second, average=average, zero_division=0))
-            for average in ("micro", "macro")
-        )
-        ranked = second if outputs is None else np.stack(list(outputs))
-        return {
-            "micro_f1": micro,
-            "macro_f1": macro,
-            "accuracy": float(metrics.accuracy_score(first, second)),
-            "lrap": float(metrics.label_ranking_average_precision_score(first, ranked)),
-        }
+        ranked = outputs
+        if ranked is None:  # without probabilities the labels themselves are ranked
+            ranked = self.targets(predicted, len(names)).numpy()
+        sums = self.sums(truth, predicted, ranked, names).sum(0)
+        return {metric: float(self.of_sums(metric, sums, names)) for metric in self.metrics}
 
     def per_class(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
-        from sklearn import metrics
-
-        first, second = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
-        columns = metrics.precision_recall_fscore_support(first, second, zero_division=0)
-        keys = ("precision", "recall", "f1", "support")
-        return {
-            name: {key: float(values[row]) for key, values in zip(keys, columns, strict=True)}
-            for row, name in enumerate(names)
-        }
+        there, said = (self.targets(one, len(names)).double() for one in (truth, predicted))
+        counts = torch.stack([(there * said).sum(0), said.sum(0), there.sum(0)], 1).tolist()
+        return {name: f1_of(*count) for name, count in zip(names, counts, strict=True)}
 
     def best_thresholds(self, truth: Labels, outputs: Arrays) -> np.ndarray | None:
         """Return for each label the threshold with the best F1; 0.5 for one without examples.

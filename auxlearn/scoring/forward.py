@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,18 +93,6 @@ class UnpaddedBatch:
     token_type_ids: Tensor | None = None  # segments
 
 
-class ScoringPass(Protocol):
-    """Forward pass for scoring; to be called in inference mode, without dropout."""
-
-    def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
-        """Return the last hidden states at the targets of batches of any lengths, in row-major
-        order, ``(targets, width)``, float32, on the encoder's device.
-        """
-
-    def logits(self, states: Tensor) -> Tensor:
-        """Return the logits of all tokens of the vocabulary at states ``(n, width)``, float32."""
-
-
 def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> ScoringPass:
     """Return the fastest scoring pass for an encoder, whose weights must not change meanwhile.
 
@@ -126,13 +114,18 @@ def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, 
 
 
 class WholePass:
-    """Standard forward pass, for architectures that are not scored layer by layer."""
+    """Standard forward pass, for architectures that are not scored layer by layer; to be called in
+    inference mode, without dropout.
+    """
 
     def __init__(self, encoder: SharedEncoder, dtype: torch.dtype) -> None:
         self._encoder = encoder
         self._dtype = dtype
 
     def states(self, batches: Sequence[UnpaddedBatch]) -> Tensor:
+        """Return the last hidden states at the targets of batches of any lengths, in row-major
+        order, ``(targets, width)``, float32, on the encoder's device.
+        """
         return torch.cat([self._states(batch) for batch in batches])
 
     def _states(self, inputs: UnpaddedBatch) -> Tensor:
@@ -153,12 +146,13 @@ class WholePass:
         return hidden[upload(row, device), upload(position, device)].float()
 
     def logits(self, states: Tensor) -> Tensor:
+        """Return the logits of all tokens of the vocabulary at states ``(n, width)``, float32."""
         encoder = self._encoder
         return encoder.family.token_logits(encoder.language_model, states)
 
 
 class TargetPass:
-    """Forward pass that computes only what the target positions need."""
+    """As :class:`WholePass`, but computes only what the target positions need."""
 
     def __init__(self, encoder: SharedEncoder, stack: Stack, dtype: torch.dtype) -> None:
         self._stack = stack
@@ -209,6 +203,8 @@ class TargetPass:
         )
         return embedded.to(self._dtype), upload(index, self._device)
 
+
+ScoringPass = WholePass | TargetPass
 
 #: Exceeds the length of every text; combines position and segment in one integer.
 _LONGEST = 1 << 20

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, SkipValidation
 
 from auxlearn.core.arguments import Column, Count, UserPath, checked
-from auxlearn.core.errors import ConfigError, DataError, describe, shorten, text_of
+from auxlearn.core.errors import ConfigError, DataError, describe, shorten
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import Columns
@@ -91,7 +91,7 @@ def _plain(value: Any, where: str) -> Any:
             "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
         )
     if isinstance(value, Mapping):
-        return {key: _plain(one, f"{where}.{shorten(text_of(key))}") for key, one in value.items()}
+        return {key: _plain(one, f"{where}.{shorten(str(key))}") for key, one in value.items()}
     if a_list:
         return [_plain(one, f"{where}[{number}]") for number, one in enumerate(value)]
     if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy

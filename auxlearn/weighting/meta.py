@@ -33,7 +33,7 @@ from auxlearn.weighting.meta_options import (
     meta_gradient_of_logits,
     with_price,
 )
-from auxlearn.weighting.optimizer_steps import StepDerivative, gram_matrices
+from auxlearn.weighting.optimizer_steps import gram_matrices, weight_gradient
 
 
 def account_of_steps(
@@ -310,15 +310,20 @@ class Meta(LogitWeighting):
         gram = inside + outside
         factors = self.mixture.factors(inside.diagonal().sqrt())
         weights = self.weights * factors
-        derivative = StepDerivative(step.optimizer, step.parameters, step.max_grad_norm)
         apply_gradient(step, weighted_sum(gradients, weights))
-        weight_gradient, products = derivative.weight_gradient(
-            gradients, weights, gram, self._validation_gradient(step)
+        by_weight, products = weight_gradient(
+            step.optimizer,
+            step.parameters,
+            step.max_grad_norm,
+            gradients,
+            weights,
+            gram,
+            self._validation_gradient(step),
         )
         norms, norm = gram.diagonal().sqrt(), products[-1].sqrt()
         cosines = cosines_with(products[:-1], norms, norm)
         self._metrics = alignment_metrics(step.names, norms, cosines, norm)
-        self.apply_weight_gradient(self._charged(factors * weight_gradient))
+        self.apply_weight_gradient(self._charged(factors * by_weight))
 
     def _unrolled(self, step: TrainingStep) -> None:
         from auxlearn.weighting.unrolling import unrolled_gradient
@@ -328,12 +333,12 @@ class Meta(LogitWeighting):
         scaled = self.options.mix == "scaled"
         factors = self.mixture.measured_factors(step.gradients() if scaled else [], step)
         weights = self.weights * factors
-        weight_gradient, first = unrolled_gradient(
+        by_weight, first = unrolled_gradient(
             step, weights, self.options.unroll, self.options.batches
         )
         self._metrics = {}
         apply_gradient(step, first)
-        self.apply_weight_gradient(self._charged(factors * weight_gradient.to(factors)))
+        self.apply_weight_gradient(self._charged(factors * by_weight.to(factors)))
 
     def _charged(self, gains: Tensor) -> Tensor:
         """Return the gains, with the margin for auxiliary objectives.

@@ -14,7 +14,6 @@ from auxlearn.core.validation import Described
 from auxlearn.weighting.base import KeptWeights, TrainingStep, apply_gradient
 from auxlearn.weighting.gradients import Gradient, Placement, weighted_sum
 from auxlearn.weighting.mixing import metabalance_factors
-from auxlearn.weighting.state import KeptTensors
 
 
 def metabalance_weights(norms: Tensor, factors: Tensor) -> Tensor:
@@ -73,13 +72,13 @@ class MetaBalance(KeptWeights):
 
     def __init__(self, options: MetaBalanceOptions, objectives: Sequence[str]) -> None:
         super().__init__(options, objectives)
-        self.kept = KeptTensors()  # the averages, from the first step on
+        self.averages = torch.zeros(0, dtype=torch.float64)  # one row by objective from step 1 on
 
     def step(self, step: TrainingStep) -> None:
         gradients = step.gradients()
         norms = _tensor_norms(gradients, step.placements)
-        averages = self.kept.by_name.get("averages", torch.zeros_like(norms))
-        factors, self.kept.by_name["averages"] = metabalance_factors(
+        averages = self.averages if len(self.averages) else torch.zeros_like(norms)
+        factors, self.averages = metabalance_factors(
             norms, averages, self.options.relaxation, self.options.beta
         )
         self.current = metabalance_weights(norms, factors)
@@ -90,6 +89,12 @@ class MetaBalance(KeptWeights):
             used = next(by_tensor) if placement == "encoder" else ones
             combined += weighted_sum([[gradient[number]] for gradient in gradients], used)
         apply_gradient(step, combined)
+
+    def get_extra_state(self) -> Tensor:
+        return self.averages
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.averages = state.clone()
 
 
 def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:

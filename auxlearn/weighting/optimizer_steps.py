@@ -25,7 +25,7 @@ copies of the parameters that it depends on, and one pass over memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -186,115 +186,82 @@ def gram_matrices(*groups: Sequence[Gradient]) -> list[Tensor]:
     return [gram + gram.triu(1).T for gram in _totals(matrices)]
 
 
-class StepDerivative:
-    """Derivative of a step of SGD or AdamW by the weights of gradients: made before, used after."""
+def weight_gradient(
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[Tensor],
+    max_grad_norm: float,
+    gradients: Sequence[Gradient],
+    weights: Tensor,
+    gram: Tensor,
+    direction: Gradient,
+) -> tuple[Tensor, Tensor]:
+    r"""Return the derivative by each weight of a function of the parameters after a step of AdamW.
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        parameters: Sequence[Tensor],
-        max_grad_norm: float = 0.0,
-    ) -> None:
-        adamw = isinstance(optimizer, torch.optim.AdamW)
-        if not adamw and not isinstance(optimizer, torch.optim.SGD):
-            raise ValueError(
-                f"the derivative of a step of {type(optimizer).__name__} is not known here"
-            )
-        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        if any(group.get("amsgrad") for group in groups.values()):
-            raise ValueError("the derivative of a step with amsgrad is not known here")
-        self._optimizer = optimizer
-        self._max_grad_norm = max_grad_norm
-        self._parameters = list(parameters)
-        self._groups = [groups[id(p)] for p in self._parameters]
-        self._diagonal = self._adamw if adamw else self._sgd
-        # SGD initialises the momentum buffer with the first gradient, without dampening.
-        self._first = [
-            optimizer.state.get(p, {}).get("momentum_buffer") is None for p in self._parameters
-        ]
-
-    def weight_gradient(
-        self, gradients: Sequence[Gradient], weights: Tensor, gram: Tensor, direction: Gradient
-    ) -> tuple[Tensor, Tensor]:
-        r"""Return the derivative of a function of the updated parameters by each weight.
-
-        The step was made with the weighted sum of the gradients, whose Gram matrix is ``gram``;
-        ``direction`` is v, the gradient of the function. Returns :math:`v^\top (\partial U /
-        \partial w_i)`, ``(objectives,)``, and the products of v with each gradient and itself.
-        """
-        norm = float((weights @ gram @ weights).clamp(min=0).sqrt())
-        excess = norm + 1e-6  # as torch clips
-        factor = min(1.0, self._max_grad_norm / excess) if self._max_grad_norm else 1.0
-        through_step = _Products(len(gradients))
-        direct = _Products(len(gradients) + 1)
-        last = len(gradients)
-        values = [weight * factor for weight in weights.tolist()]
-        for number, v in enumerate(direction):
-            if v is None:
+    The step was made with the weighted sum of the gradients, whose Gram matrix is ``gram``, clipped
+    to ``max_grad_norm``, 0 for not at all; ``direction`` is v, the gradient of the function.
+    Returns :math:`v^\top (\partial U / \partial w_i)`, ``(objectives,)``, and the products of v
+    with each gradient and itself.
+    """
+    groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    norm = float((weights @ gram @ weights).clamp(min=0).sqrt())
+    excess = norm + 1e-6  # as torch clips
+    factor = min(1.0, max_grad_norm / excess) if max_grad_norm else 1.0
+    through_step = _Products(len(gradients))
+    direct = _Products(len(gradients) + 1)
+    last = len(gradients)
+    values = [weight * factor for weight in weights.tolist()]
+    for parameter, v, *by_objective in zip(parameters, direction, *gradients, strict=True):
+        if v is None:
+            continue
+        flat_v = v.reshape(-1)
+        present = [(i, g.reshape(-1)) for i, g in enumerate(by_objective) if g is not None]
+        state = optimizer.state[parameter] if present else None
+        diagonal = None if state is None else _adamw_diagonal(groups[id(parameter)], state)
+        buffer = flat_v.new_empty(2, min(len(flat_v), _chunk_size(flat_v)))
+        for chunk in _chunks(flat_v):
+            v_chunk = flat_v[chunk]
+            direct.add(last, last, v_chunk, v_chunk)
+            if diagonal is None:
                 continue
-            flat_v = v.reshape(-1)
-            by_objective = enumerate(gradient[number] for gradient in gradients)
-            present = [(i, g.reshape(-1)) for i, g in by_objective if g is not None]
-            diagonal = self._diagonal(number) if present else None
-            buffer = flat_v.new_empty(2, min(len(flat_v), _chunk_size(flat_v)))
-            for chunk in _chunks(flat_v):
-                v_chunk = flat_v[chunk]
-                direct.add(last, last, v_chunk, v_chunk)
-                if diagonal is None:
-                    continue
-                combined, through = buffer[0, : len(v_chunk)], buffer[1, : len(v_chunk)]
-                (first, source), *others = present
-                torch.mul(source[chunk], values[first], out=combined)
-                for index, other in others:
-                    combined.add_(other[chunk], alpha=values[index])
-                diagonal(combined, chunk, through)
-                through.mul_(v_chunk)
-                for index, source in present:
-                    through_step.add(index, index, through, source[chunk])
-                    direct.add(index, index, v_chunk, source[chunk])
-        by_weight, products = (totals.diagonal() for totals in _totals([through_step, direct]))
-        if factor < 1:
-            # Clipping scales by M / (|g| + 1e-6), which depends on all of the gradient.
-            along = (weights @ by_weight) / (norm * excess)
-            by_weight = factor * (by_weight - along * (gram @ weights))
-        return by_weight, products
+            combined, through = buffer[0, : len(v_chunk)], buffer[1, : len(v_chunk)]
+            (first, source), *others = present
+            torch.mul(source[chunk], values[first], out=combined)
+            for index, other in others:
+                combined.add_(other[chunk], alpha=values[index])
+            diagonal(combined, chunk, through)
+            through.mul_(v_chunk)
+            for index, source in present:
+                through_step.add(index, index, through, source[chunk])
+                direct.add(index, index, v_chunk, source[chunk])
+    by_weight, products = (totals.diagonal() for totals in _totals([through_step, direct]))
+    if factor < 1:
+        # Clipping scales by M / (|g| + 1e-6), which depends on all of the gradient.
+        along = (weights @ by_weight) / (norm * excess)
+        by_weight = factor * (by_weight - along * (gram @ weights))
+    return by_weight, products
 
-    def _sgd(self, number: int) -> Diagonal:
-        group = self._groups[number]
-        slope, momentum = 1.0, group["momentum"]
-        if momentum:
-            slope = 1.0 if self._first[number] else 1.0 - group["dampening"]
-            if group["nesterov"]:
-                slope = 1.0 + momentum * slope
-        slope *= float(group["lr"]) if group["maximize"] else -float(group["lr"])
 
-        def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
-            out.fill_(slope)
+def _adamw_diagonal(group: Mapping[str, Any], state: Mapping[str, Tensor]) -> Diagonal:
+    """Return the derivative of the step of one parameter, by its state after the step."""
+    beta1, beta2 = group["betas"]
+    step = float(state["step"])
+    rate = -float(group["lr"]) / (1 - beta1**step)
+    correction = (1 - beta2**step) ** 0.5
+    first, second = state["exp_avg"].reshape(-1), state["exp_avg_sq"].reshape(-1)
+    buffer = first.new_empty(min(len(first), _chunk_size(first)))
+    tiny = torch.finfo(first.dtype).tiny
 
-        return diagonal
+    def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
+        # With m and s the moments after the step and D = sqrt(s) / correction + eps:
+        # d(m / D)/dg = (1 - beta1) / D - m (1 - beta2) g / (sqrt(s) correction D^2)
+        root = torch.sqrt(second[chunk], out=buffer[: len(out)])
+        root.clamp_(min=tiny)  # where s is 0, so is g, and the second term vanishes
+        torch.mul(first[chunk], gradient, out=out)
+        out.div_(root).mul_((beta2 - 1) / correction)
+        root.div_(correction).add_(group["eps"])
+        out.div_(root).add_(1 - beta1).div_(root).mul_(rate)
 
-    def _adamw(self, number: int) -> Diagonal:
-        group, state = self._groups[number], self._optimizer.state[self._parameters[number]]
-        beta1, beta2 = group["betas"]
-        step = float(state["step"])
-        sign = -1.0 if group["maximize"] else 1.0
-        rate = -sign * float(group["lr"]) / (1 - beta1**step)
-        correction = (1 - beta2**step) ** 0.5
-        first, second = state["exp_avg"].reshape(-1), state["exp_avg_sq"].reshape(-1)
-        buffer = first.new_empty(min(len(first), _chunk_size(first)))
-        tiny = torch.finfo(first.dtype).tiny
-
-        def diagonal(gradient: Tensor, chunk: slice, out: Tensor) -> None:
-            # With m and s the moments after the step and D = sqrt(s) / correction + eps:
-            # d(m / D)/dg = (1 - beta1) / D - m (1 - beta2) g / (sqrt(s) correction D^2)
-            root = torch.sqrt(second[chunk], out=buffer[: len(out)])
-            root.clamp_(min=tiny)  # where s is 0, so is g, and the second term vanishes
-            torch.mul(first[chunk], gradient, out=out)
-            out.div_(root).mul_(sign * (beta2 - 1) / correction)
-            root.div_(correction).add_(group["eps"])
-            out.div_(root).add_(1 - beta1).div_(root).mul_(rate)
-
-        return diagonal
+    return diagonal
 
 
 class _Products:

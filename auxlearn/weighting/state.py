@@ -33,24 +33,6 @@ class State(nn.Module):
         self.restore({name.removeprefix(prefix): state[name].clone() for name in names})
 
 
-class KeptTensors(State):
-    """Tensors by name.
-
-    Attributes:
-        by_name: The tensors.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_name: dict[str, Tensor] = {}
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return self.by_name
-
-    def restore(self, tensors: dict[str, Tensor]) -> None:
-        self.by_name = tensors
-
-
 class OptimizerState(State):
     """What the optimizer of a rule's own tensors keeps of them: ``TENSOR/KEY``."""
 

@@ -1,9 +1,9 @@
 """Unrolled optimizer steps, differentiated by autograd with the library ``higher``.
 
 ``higher`` (Grefenstette et al. 2019, https://arxiv.org/abs/1910.01727) has no AdamW as of version
-0.2.1, and its Adam adds epsilon before the bias correction, treats weight decay as L2 and ignores
-``maximize``. :class:`DifferentiableAdamW` makes the step of :class:`torch.optim.AdamW`, and is
-registered for it. This is the only module that imports ``higher``.
+0.2.1, and its Adam adds epsilon before the bias correction and treats weight decay as L2.
+:class:`DifferentiableAdamW` makes the step of :class:`torch.optim.AdamW`, and is registered for it.
+This is the only module that imports ``higher``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,11 @@ class DifferentiableAdamW(higher.optim.DifferentiableOptimizer):  # type: ignore
 
     def _update(self, grouped_grads: list[list[Tensor | None]], **kwargs: Any) -> None:
         for number, (group, grads) in enumerate(zip(self.param_groups, grouped_grads, strict=True)):
-            if group["amsgrad"]:
-                raise ValueError("the differentiable AdamW has no amsgrad")
             beta1, beta2 = group["betas"]
             rate, decay = group["lr"], group["weight_decay"]
             for index, (parameter, grad) in enumerate(zip(group["params"], grads, strict=True)):
                 if grad is None:
                     continue
-                if group["maximize"]:
-                    grad = -grad
                 state = self.state[number][index]
                 step = float(state.get("step", 0.0)) + 1
                 first = state.get("exp_avg", torch.zeros_like(parameter))

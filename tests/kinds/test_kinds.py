@@ -10,7 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score
+from sklearn.metrics import (
+    accuracy_score,
+    f1_score,
+    label_ranking_average_precision_score,
+    precision_recall_fscore_support,
+)
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import KINDS
@@ -78,6 +83,27 @@ def test_every_smooth_form_has_the_derivative_of_finite_differences(name, metric
         )
         gradient = torch.autograd.grad(kind.surrogate(logits, targets, metric), logits)[0]
         assert gradient.abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("count", [1, 7, 300])
+def test_the_metrics_of_several_labels_are_those_of_scikit_learn_to_the_last_digit(count):
+    logits, targets = examples(MULTI, count, 1)
+    truth, outputs = targets.numpy(), logits.numpy().round(1)  # some are equal
+    said = (outputs >= 0).astype(float)
+    names, labels, predicted = (
+        ("a", "b", "c"),
+        labels_of(targets),
+        [MULTI.decode(o) for o in outputs],
+    )
+    assert MULTI.scores(labels, predicted, outputs, names) == {
+        "micro_f1": f1_score(truth, said, average="micro", zero_division=0),
+        "macro_f1": f1_score(truth, said, average="macro", zero_division=0),
+        "accuracy": accuracy_score(truth, said),
+        "lrap": label_ranking_average_precision_score(truth, outputs),
+    }
+    found = precision_recall_fscore_support(truth, said, zero_division=0)
+    by_class = MULTI.per_class(labels, predicted, names)
+    assert [[*one.values()] for one in by_class.values()] == np.transpose(found).tolist()
 
 
 @pytest.mark.parametrize("metric", ["micro_f1", "macro_f1", "accuracy"])
