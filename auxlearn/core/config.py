@@ -257,9 +257,6 @@ def differences(name: str, own: Any, other: Any) -> list[str]:
 def path_identity(path: str) -> str:
     """Return what a path or name is known by: data that were in memory by fingerprint and name,
     wherever the run folder is that they are saved in; others as they are written.
-
-    >>> path_identity("./data/reviews/"), path_identity("/runs/a/data/0123456789abcdef/films")
-    ('data/reviews', 'data/0123456789abcdef/films')
     """
     plain = os.path.normpath(path)
     saved = _SAVED.fullmatch(plain)

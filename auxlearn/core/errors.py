@@ -40,11 +40,7 @@ _REPR.maxlevel = 3
 
 
 def printable(text: str) -> str:
-    r"""Return a text on one line: control characters are written as escapes.
-
-    >>> print(printable("a\tb\x1b[31m"))
-    a\tb\x1b[31m
-    """
+    """Return a text on one line: control characters are written as escapes."""
 
     def escape(match: re.Match[str]) -> str:
         number = ord(match[0])
@@ -59,20 +55,12 @@ def is_blank(text: str) -> bool:
 
 
 def shorten(text: str, limit: int = LENGTH) -> str:
-    """Return a text on one line, cut off after some characters.
-
-    >>> shorten("a very long name", 6)
-    'a very...'
-    """
+    """Return a text on one line, cut off after some characters."""
     return printable(text[:limit]) + ("..." if len(text) > limit else "")
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """Return a text with what is beyond a number of characters left out of its middle.
-
-    >>> shorten_middle("abcdefghij", 7)
-    'ab...ij'
-    """
+    """Return a text with what is beyond a number of characters left out of its middle."""
     if len(text) <= limit:
         return text
     kept = (limit - 3) // 2
@@ -80,20 +68,12 @@ def shorten_middle(text: str, limit: int) -> str:
 
 
 def describe(value: Any) -> str:
-    """Return ``repr(value)``, shortened before it is made, so that no value takes long to show.
-
-    >>> describe([1, 2, 3]), describe("x" * 1000)[-6:]
-    ('[1, 2, 3]', "xxxxx'")
-    """
+    """Return ``repr(value)``, shortened before it is made, so that no value takes long to show."""
     return printable(_REPR.repr(value))
 
 
 def some_of(names: Iterable[Any], count: int = 8) -> str:
-    """Return names separated by commas; of many names the first ones and the number of the others.
-
-    >>> some_of("abc"), some_of(range(12), 3)
-    ('a, b, c', '0, 1, 2 and 9 more')
-    """
+    """Return names separated by commas; of many the first ones and the number of the others."""
     known = names if isinstance(names, Collection) else list(names)
     shown = [shorten(str(name)) for name, _ in zip(known, range(count), strict=False)]
     rest = len(known) - len(shown)

@@ -315,11 +315,7 @@ def refuse_lfs_pointer(path: Path, content: bytes, error: type[UserError]) -> No
 
 
 def name_problem(name: str) -> str | None:
-    r"""Return why a name cannot name a file of results, as one component of a path; else ``None``.
-
-    >>> name_problem("hans"), name_problem("../x")
-    (None, "'../x' is not a plain name: leave out slashes and control characters")
-    """
+    """Return why a name cannot be that of a file of results; ``None`` if it can."""
     if not name or name != name.strip():
         return f"'{shorten(name)}' is not a plain name: it is empty or begins or ends with a space"
     if re.search(r"[/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]", name):

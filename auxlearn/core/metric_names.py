@@ -39,10 +39,6 @@ class Quantity(StrEnum):
         return {self.key(name): value for name, value in zip(names, values, strict=True)}
 
     def read(self, row: Mapping[str, Any]) -> dict[str, float]:
-        """Return the values that a row has of this quantity, by objective or metric.
-
-        >>> Quantity.WEIGHT.read({"step": 10, "weight/primary": 0.75, "loss/primary": 1.5})
-        {'primary': 0.75}
-        """
+        """Return the values that a row has of this quantity, by objective or metric."""
         prefix = self.key("")
         return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}

@@ -114,14 +114,7 @@ OneOrMany = BeforeValidator(one_or_many)
 
 
 def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
-    """Build settings from a mapping and report all invalid values together.
-
-    >>> class Options(Settings):
-    ...     temperature: float = 1.0
-    >>> validate(Options, {"temprture": 0.5}, "mine")
-    Traceback (most recent call last):
-    auxlearn.core.errors.ConfigError: mine: unknown key 'temprture': did you mean 'temperature'?
-    """
+    """Build settings from a mapping and report all invalid values together."""
     try:
         return model.model_validate(values)
     except ValidationError as error:

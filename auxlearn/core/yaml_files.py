@@ -104,11 +104,9 @@ class _Loader(yaml.SafeLoader):
             # Such as an integer of more digits than Python converts, or the 31st of February.
             raise _fault(node, f"a value cannot be read ({shorten(str(fault), 80)})") from None
         number = isinstance(value, int | float) and isinstance(node, yaml.ScalarNode)
-        if number and re.fullmatch(r"[-+]?0[0-7_]+", str(node.value)):  # octal digits
-            octal = f"'{node.value}' is {value} in YAML: leave the first 0 out"
-            raise _fault(node, f"{octal}, or put text in quotation marks")
-        if number and ":" in str(node.value):
-            raise _fault(node, f"'{node.value}' is {value} in YAML: put text in quotation marks")
+        if number and re.search(r"^[-+]?0[0-7_]+$|:", str(node.value)):  # octal or of base 60
+            advice = "put text in quotation marks, and write a number without a first 0"
+            raise _fault(node, f"'{node.value}' is {value} in YAML: {advice}")
         if isinstance(value, float) and not math.isfinite(value):
             raise _fault(node, f"'{shorten(str(node.value))}' is not a finite number")
         if isinstance(value, str) and re.search("[\ud800-\udfff]", value):

@@ -92,10 +92,7 @@ def evaluate(
     columns = {name: ood.split.meta[name] for name in ood.source.subsets or ()}
     evaluation = Evaluation(
         all=scores_of(found),
-        # Those of many classes are abridged although they may be of all examples.
-        unseen=scores_of(found, unseen, len(unseen) == len(truth) and not kind.has_many(names))
-        if len(unseen)
-        else None,
+        unseen=scores_of(found, unseen, len(unseen) == len(truth)) if len(unseen) else None,
         seen_examples=None if seen is None else len(truth) - len(unseen),
         majority=score(kind, truth, constants, None, names),
         loss=found.loss(),

@@ -322,10 +322,6 @@ class Kind(ABC):
         """Return precision, recall, F1 and support of each class; none for numbers."""
         return {}
 
-    def has_many(self, names: Names) -> bool:
-        """Whether labels are so many that only the likely ones of an example are kept."""
-        return False
-
     def abridged(self, names: Names) -> bool:
         """Whether scores have what is of single labels only where they are of a whole set."""
         return True

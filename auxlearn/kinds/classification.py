@@ -34,16 +34,13 @@ SPARSE_KEYS = ("true", "predicted", "count")
 
 _SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
 
-#: Numbers that are held at a time.
-_BLOCK = 2**21
-
 
 @register_kind("classification")
 class Classification(Kind):
     """One class for each text; cross-entropy; accuracy and macro-F1.
 
-    Outputs are probabilities. There may be thousands of classes: what is kept of them in memory and
-    in files is abridged from :data:`MANY_LABELS` on.
+    Outputs are probabilities. There may be thousands of classes: beyond :data:`MANY_LABELS`, the
+    confusion matrix is sparse, and parts of a set have no scores of single classes.
     """
 
     metrics: ClassVar[Mapping[str, Metric]] = {
@@ -177,17 +174,10 @@ class Classification(Kind):
         self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
         counts = zip(*(one.tolist() for one in self._counts(truth, predicted, names)), strict=True)
-        found = {name: f1_of(*one) for name, one in zip(names, counts, strict=False)}
-        if not self.abridged(names):
-            return found
-        # All digits of 5,000 classes take megabytes.
-        return {name: {key: round(v, 6) for key, v in one.items()} for name, one in found.items()}
-
-    def has_many(self, names: Names) -> bool:
-        return len(names) > MANY_LABELS
+        return {name: f1_of(*count) for name, count in zip(names, counts, strict=False)}
 
     def abridged(self, names: Names) -> bool:
-        return self.has_many(names)
+        return len(names) > MANY_LABELS
 
     def confusion(self, truth: Labels, predicted: Labels, names: Names, whole: bool) -> Any:
         count, true = len(names), np.asarray(truth, dtype=np.int64)
@@ -262,15 +252,12 @@ class Classification(Kind):
             [np.bincount(one, minlength=classes) for one in (truth[truth == said], said, truth)]
         ).astype(float)
         cells, places = np.unique(truth * classes + said, return_inverse=True)
-        found = [self.of_sums(metric, total[None], names)]
-        for part in np.array_split(cells, 1 + len(cells) * classes // _BLOCK):
-            (true, told), rows = np.divmod(part, classes), np.arange(len(part))
-            left = np.tile(total, (len(part), 1))
-            left[rows, true] -= true == told
-            left[rows, classes + told] -= 1
-            left[rows, 2 * classes + true] -= 1
-            found.append(self.of_sums(metric, left, names))
-        scores = np.concatenate(found)
+        (true, told), rows = np.divmod(cells, classes), np.arange(len(cells))
+        left = np.tile(total, (len(cells), 1))
+        left[rows, true] -= true == told
+        left[rows, classes + told] -= 1
+        left[rows, 2 * classes + true] -= 1
+        scores = self.of_sums(metric, np.concatenate([total[None], left]), names)
         return np.concatenate([scores[:1], scores[1:][places]])
 
     def fault(self, truth: int, predicted: int) -> float:

@@ -231,10 +231,8 @@ def check_renamed(renamed: Mapping[str, str], found: Iterable[str]) -> None:
 
 
 def label_name(value: Any, codes: bool = False) -> str:
-    """Return the label name for a value of a file; "" for an empty text.
-
-    Whole numbers are named by their digits, even if the file stores them as 1.0, as a number or as
-    text, unless texts are ``codes``; booleans are named "true" and "false".
+    """Return the label name for a value of a file, "" for an empty text: the digits of a whole
+    number, also of 1.0 unless texts are ``codes``; "true" and "false" for booleans.
     """
     name = label_text(value)
     if not isinstance(name, str):

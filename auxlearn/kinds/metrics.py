@@ -43,11 +43,7 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def metric_of(name: str) -> Metric:
-    """Return the metric of a name; whether there is the label of ``f1:LABEL``, predictions say.
-
-    >>> metric_of("macro_f1").title, metric_of("f1:entailment").title
-    ('macro-F1', 'F1 of entailment')
-    """
+    """Return the metric of a name; whether there is the label of ``f1:LABEL``, predictions say."""
     which, _, label = name.partition(":")
     if label and which in OF_A_LABEL:
         return Metric(f"{OF_A_LABEL[which].title} of {label}", which)

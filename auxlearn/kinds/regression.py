@@ -37,9 +37,6 @@ LARGEST = 1e9
 #: Root mean square from which on numbers are far from what a new head predicts.
 FAR = 20
 
-#: Numbers that are held at a time.
-_BLOCK = 2**21
-
 
 @register_kind("regression")
 class Regression(Kind):
@@ -193,24 +190,12 @@ class Regression(Kind):
         return np.where(varied, (xy - x * y / count) / size, 0.0)
 
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        """Return it; for Spearman's correlation, Pearson's of the ranks among the other examples:
-        those of greater numbers are one lower, those of equal ones half.
-        """
+        """Return it; Spearman's correlation is no function of sums, as the ranks change."""
         if metric != "spearman":
             return super().jackknife(metric, sums, names)
-        from scipy.stats import rankdata
-
-        x, y = sums[:, 1], sums[:, 2]
-        ranks = [rankdata(one) for one in (x, y)]
-        found = [_correlation(ranks[0][None], ranks[1][None])]
-        for rows in np.array_split(np.arange(len(x)), 1 + len(x) ** 2 // _BLOCK):
-            lower = [
-                rank - (one > one[rows, None]) - (one == one[rows, None]) / 2
-                for rank, one in zip(ranks, (x, y), strict=True)
-            ]
-            others = np.arange(len(x)) != rows[:, None]
-            found.append(_correlation(lower[0], lower[1], others))
-        return np.concatenate(found)
+        pairs = sums[:, 1:3]
+        without = (np.delete(pairs, row, axis=0) for row in range(len(pairs)))
+        return np.array([_spearman(*part.T) for part in (pairs, *without)])
 
     def fault(self, truth: float, predicted: float) -> float:
         return abs(truth - predicted)
@@ -222,13 +207,13 @@ class Regression(Kind):
         return float(number % outputs)
 
 
-def _correlation(x: np.ndarray, y: np.ndarray, here: np.ndarray | None = None) -> np.ndarray:
-    """Return Pearson's correlation of each row, of the places that count; 0 where undefined."""
-    weights = np.ones_like(x) if here is None else here.astype(float)
-    count = weights.sum(1, keepdims=True)
-    x, y = (weights * (one - (weights * one).sum(1, keepdims=True) / count) for one in (x, y))
-    size = np.sqrt((x * x).sum(1) * (y * y).sum(1))
-    return np.divide((x * y).sum(1), size, out=np.zeros_like(size), where=size > 0)
+def _spearman(x: np.ndarray, y: np.ndarray) -> float:
+    """Return Spearman's correlation; 0 where it is not defined."""
+    from scipy.stats import rankdata
+
+    if len(x) < 2 or not (np.ptp(x) and np.ptp(y)):
+        return 0.0
+    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
 
 
 def _number(value: Any, place: str, column: str) -> float:

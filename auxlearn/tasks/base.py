@@ -322,7 +322,12 @@ class MaskedLanguageModelling(AuxiliaryTask):
     def checked_probabilities(self, batch: Batch) -> Tensor:
         """Return :meth:`mask_probabilities`; a ``ValueError`` if shape or values are wrong."""
         probabilities = self.mask_probabilities(batch)
-        self._check(probabilities, batch)
+        where = f"mask_probabilities of task '{self.name}'"
+        self._check_shape(where, probabilities, batch.input_ids)
+        if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
+            raise ValueError(f"{where}: expected values in [0, 1]")
+        if bool((probabilities[~batch.maskable] != 0).any()):
+            raise ValueError(f"{where}: expected zero at special tokens and padding")
         return probabilities
 
     def checked_choice(self, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -335,14 +340,6 @@ class MaskedLanguageModelling(AuxiliaryTask):
         if bool((chosen & ~batch.maskable).any()):
             raise ValueError(f"{where}: expected no special tokens or padding among the chosen")
         return chosen
-
-    def _check(self, probabilities: Tensor, batch: Batch) -> None:
-        where = f"mask_probabilities of task '{self.name}'"
-        self._check_shape(where, probabilities, batch.input_ids)
-        if not bool(((probabilities >= 0) & (probabilities <= 1)).all()):
-            raise ValueError(f"{where}: expected values in [0, 1]")
-        if bool((probabilities[~batch.maskable] != 0).any()):
-            raise ValueError(f"{where}: expected zero at special tokens and padding")
 
     def _check_shape(self, where: str, value: object, like: Tensor) -> None:
         wanted = tuple(like.shape)

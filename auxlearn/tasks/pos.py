@@ -56,11 +56,6 @@ class PartOfSpeech(ScoredMasking):
 
 
 def weight_of(tag: str, weights: dict[str, float]) -> float:
-    """Return the weight of the longest beginning of a tag.
-
-    Examples:
-        >>> [weight_of(tag, {"NN": 1, "NNP": 3, "": 0.5}) for tag in ("NNS", "NNPS", "DT")]
-        [1, 3, 0.5]
-    """
+    """Return the weight of the longest beginning of a tag; 0 if none has one."""
     beginnings = (tag[:end] for end in range(len(tag), -1, -1))
     return next((weights[one] for one in beginnings if one in weights), 0.0)

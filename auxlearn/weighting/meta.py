@@ -207,7 +207,10 @@ class Meta(LogitWeighting):
         self._metrics = {}
         learned = min(self.options.learn_share, self.options.gate_share) * step.total_steps
         if step.number >= learned and not any(applied[1:]):
-            self._drop_state()  # no auxiliary task will be applied any more
+            # No auxiliary task will be applied any more.
+            self.mixture.separate.clear()
+            for average in (self._average, self._loss_average, *self._step_averages):
+                average.clear()
             step.backward(self.weights)
             step.optimizer_step()
             return
@@ -262,12 +265,6 @@ class Meta(LogitWeighting):
             for index, on in enumerate(self._applied()):
                 if not (on or is_open):
                     self.logits[index] = lowest
-
-    def _drop_state(self) -> None:
-        """Forget the moments and averages of a gate that is closed for good."""
-        self.mixture.separate.clear()
-        for average in (self._average, self._loss_average, *self._step_averages):
-            average.clear()
 
     def _validation_gradient(self, step: TrainingStep) -> Gradient:
         return self._average.update(step.validation_gradient(batches=self.options.batches))

@@ -64,11 +64,8 @@ def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
 
 
 def lowest_logit(logits: Tensor, least: float) -> float:
-    """Return the logit at which an auxiliary task has the smallest weight.
-
-    For a task that is not applied yet, evidence is summed up from the last time that there was none
-    (as in Page's cumulative sum test, 1954, "Continuous Inspection Schemes", Biometrika 41).
-    ``least`` is the sum of the weights if all auxiliary tasks have the smallest one.
+    """Return the logit of the smallest weight of an auxiliary task: what is not applied yet sums up
+    evidence from there (Page 1954, "Continuous Inspection Schemes"). ``least`` is the sum of all.
     """
     return float(logits[0].detach()) + math.log(least / (1 - least) / (len(logits) - 1))
 
