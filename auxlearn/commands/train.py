@@ -34,7 +34,7 @@ from auxlearn.core.config import RunConfig
 @click.option(
     "--jobs",
     metavar="N",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 10_000),
     default=1,
     help="Runs at a time, for a rule that compares whole runs (meta); each has a GPU of its own if "
     "there are several.  [default: 1]",

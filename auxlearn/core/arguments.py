@@ -15,11 +15,12 @@ import click
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
 from auxlearn.core.errors import UserError
-from auxlearn.core.settings import is_path
+from auxlearn.core.settings import Columns, is_path
 from auxlearn.core.validation import Option, Settings, validate
 
-#: Settings of runs, which are options of commands and keywords of functions, once they are defined.
-KEYWORDS: set[str] = set()
+#: Options of commands that are keywords of functions: those of columns, and the settings of runs
+#: once they are defined.
+KEYWORDS: set[str] = {*Columns.model_fields}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,6 +35,7 @@ def as_path(value: Any) -> str:
 #: A path of the user; the function gets it as text.
 UserPath = Annotated[str | os.PathLike[str], PlainValidator(as_path)]
 Count = Annotated[int, Field(ge=1)]  # a positive number
+JobCount = Annotated[int, Field(ge=1, le=10_000)]  # each has memory of its own
 #: Seeds that the best of are compared with; three where their number is not said.
 RestartCount = Annotated[int | None, Field(ge=2), Option("K", flag_value=3)]
 Column = Annotated[str, Field(min_length=1, max_length=1000)]  # name of a column

@@ -8,10 +8,9 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten
@@ -29,7 +28,7 @@ from auxlearn.core.registry import (
 )
 from auxlearn.core.run_settings import RunSettings
 from auxlearn.core.settings import PluginChoice, recommended_learning_rate, settings_with
-from auxlearn.core.validation import config_error, validate
+from auxlearn.core.validation import validate
 from auxlearn.core.yaml_files import read_yaml
 
 #: Begins the first line of a written configuration; its hash follows.
@@ -45,16 +44,6 @@ class RunConfig(RunSettings):
     Raises:
         ConfigError: A setting is unknown or invalid; the message has one line for each.
     """
-
-    if not TYPE_CHECKING:  # type checkers know the fields
-
-        def __init__(self, **values: Any) -> None:
-            try:
-                super().__init__(**values)
-            except ValidationError as error:
-                raise config_error(error, type(self), "settings") from None
-
-        __init__.__pydantic_base_init__ = True  # what is read from files does not pass through it
 
     def resolved(self) -> RunConfig:
         """Return the configuration with every default filled in, those of plug-ins included.

@@ -11,12 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
@@ -25,7 +26,7 @@ from pydantic import (
 from auxlearn.core.errors import printable, shorten
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
-from auxlearn.core.validation import Described, Option, Settings
+from auxlearn.core.validation import Described, Option, Settings, config_error
 
 #: How a text longer than ``max_length`` is read; see :mod:`auxlearn.data.tokens`.
 TextWindow = Literal["head", "head+tail", "windows"]
@@ -233,6 +234,16 @@ class Columns(Described):
     #: Whether nothing is trained on the data: they may lack labels of ``labels``, and their dev and
     #: test may have some that their train lacks.
     only_evaluated: ClassVar[bool] = False
+
+    if not TYPE_CHECKING:  # type checkers know the fields
+
+        def __init__(self, **values: Any) -> None:
+            try:
+                super().__init__(**values)
+            except ValidationError as error:
+                raise config_error(error, type(self), "settings") from None
+
+        __init__.__pydantic_base_init__ = True  # what is read from files does not pass through it
 
     text_column: ColumnName | None = setting(None, "setting")
     """Column of the text; by default 'text'."""

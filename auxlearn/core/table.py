@@ -49,11 +49,17 @@ class Table:
 
 
 def joined(where: str, tables: Sequence[Table]) -> Table:
-    """Return the rows of several tables, with the columns that all of them have."""
+    """Return the rows of several tables of the same columns."""
+    for table in tables:
+        for one, other in ((tables[0], table), (table, tables[0])):
+            if lacked := next((name for name in one.columns if name not in other.columns), None):
+                raise DataError(
+                    f"{other.where} has no column '{shorten(lacked)}', which {one.where} has: "
+                    "parts of one split need the same columns"
+                )
     columns = {
         name: [value for table in tables for value in table.columns[name]]
         for name in tables[0].columns
-        if all(name in table.columns for table in tables)
     }
     places = [table.place(row) for table in tables for row in range(len(table))]
     return replace(tables[0], where=where, columns=columns, lines=None, places=places)

@@ -189,6 +189,8 @@ def _without_incomplete_rows(table: Table, columns: Columns, kind: Kind) -> Tabl
 
 def _hidden_labels(table: Table, columns: Columns, train: Table) -> str:
     """Return why a split has no labels, as the test splits of GLUE; "" if it has some."""
+    if len(table) == 0:
+        return "it has no rows"
     kind = kind_of(columns.kind)
     name = _found_columns(table, columns, kind).label
     if name not in table.columns:
@@ -296,10 +298,11 @@ def as_one_split(table: Table, columns: Columns, split: str) -> Table:
         values = {one.strip() if isinstance(one, str) else "" for one in table.columns[name]}
         if len(values) > _MOST_SPLITS:
             continue
-        others = {split_names([one])[one] for one in values} & {*CORE_SPLITS} - {split}
+        names = {split_names([one])[one] for one in values}
+        others = names & {*CORE_SPLITS} - {split}
         if name == SPLIT_COLUMN and others:
             advice = f", but all rows are read as {split}: write one table of all, or remove it"
-        elif len(values) > 1 and {*split_names(values).values()} <= {*CORE_SPLITS}:
+        elif len(names) > 1 and (names <= {*CORE_SPLITS} or {"train", "test"} <= names):
             advice = f": if it divides the table into splits, rename it to '{SPLIT_COLUMN}', else "
             advice += "remove it"
         else:

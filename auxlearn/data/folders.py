@@ -30,7 +30,7 @@ LABEL_NAMES = "auxlearn_label_names.json"
 #: Folders beside those of the classes, of texts without one.
 _UNLABELLED = ("unsup", "unlabeled", "unlabelled")
 
-_SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
+_SHARD = re.compile(r"-[0-9]{5}-of-([0-9]{5})$")
 
 
 def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = None) -> TextDataset:
@@ -58,7 +58,7 @@ def folder_tables(folder: Path, columns: Columns) -> Tables:
 
 def is_repository(folder: Path) -> bool:
     """Return whether a folder is one that ``save_to_disk`` of ``datasets`` writes, or a copy of a
-    repository of the hub whose README says which files its splits are.
+    repository of the hub whose README says which files its splits are, or what its classes are.
     """
     if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         return True
@@ -67,12 +67,18 @@ def is_repository(folder: Path) -> bool:
             head = file.read(2**20).partition("\n---")[0]
     except OSError:
         return False
-    return head.startswith("---") and "\nconfigs:" in head
+    return head.startswith("---") and ("\nconfigs:" in head or " class_label:" in head)
 
 
 def read_split(paths: Sequence[Path]) -> Table:
     """Read a split that :func:`data_files` has found."""
     if not paths[0].is_dir():
+        parts = [match for path in paths if (match := _SHARD.search(path.stem))]
+        if parts and len(parts) != int(parts[0][1]):
+            raise DataError(
+                f"{paths[0].parent}: of {int(parts[0][1])} parts of a split there are {len(parts)} "
+                f"({some_of(path.name for path in paths)}): add the others, or rename these"
+            )
         return _with_meta_file(read_tables(paths), paths[0])
     files = [
         path for path in sorted(paths[0].glob("*/*")) if path.is_file() and path.name[0] != "."

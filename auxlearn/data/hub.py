@@ -303,6 +303,11 @@ def dataset_table(
     split: Any, where: str, columns: Columns, label_names: Sequence[str] | None = None
 ) -> Table:
     """Return the columns of a ``datasets.Dataset`` that hold plain values, classes by name."""
+    if split.format["type"] == "custom":
+        raise DataError(
+            f"{where} has a transform (set_transform), which would not be applied: apply it with "
+            "map, or take it off with reset_format"
+        )
     # Without a kind: one of words, first the one whose labels are a single column.
     kinds = [kind_of(columns.kind)] if columns.kind else [k for k in all_kinds() if k.per_token]
     for kind in sorted(kinds, key=lambda one: len(one.columns_beside)):

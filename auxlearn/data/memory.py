@@ -212,7 +212,7 @@ def as_list(values: Any) -> Any:
 
 def _is_frame(data: Any) -> bool:
     # Without importing pandas, which takes long: whoever has a DataFrame has imported it.
-    return hasattr(data, "iloc") and hasattr(data, "columns")
+    return hasattr(data, "iloc") and hasattr(data, "columns") and not isinstance(data, type)
 
 
 def _from_datasets(data: Any) -> bool:

@@ -140,8 +140,20 @@ def _of_lines(lines: Sequence[str], where: str) -> Table:
         records[number] = row
     names = list(dict.fromkeys(name for record in records.values() for name in record))
     check_columns(where, names)
+    if len(records) == 1 and _are_columns(list(row.values())):
+        raise DataError(
+            f"{where}: its one object has columns, not one example: write one object on each line"
+        )
     columns = {name: [record.get(name) for record in records.values()] for name in names}
     return Table(where, columns, list(records))
+
+
+def _are_columns(values: Sequence[Any]) -> bool:
+    """Return whether values are lists of one length, of which one holds texts, no words."""
+    lists = [value for value in values if isinstance(value, list) and len(value) > 1]
+    texts = [sum(isinstance(one, str) and " " in one.strip() for one in value) for value in lists]
+    alike = len(lists) == len(values) and len({len(value) for value in lists}) == 1
+    return alike and 2 * max(texts) >= len(lists[0])
 
 
 def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

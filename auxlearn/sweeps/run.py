@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
 
-from auxlearn.core.arguments import Column, Count, UserPath, checked
+from auxlearn.core.arguments import Column, Count, JobCount, UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
@@ -109,7 +109,7 @@ def sweep(
     output: Annotated[UserPath | None, Option("FOLDER")] = None,
     dataset_name: str | None = None,
     split_column: Column | None = None,
-    jobs: Count | None = None,
+    jobs: JobCount | None = None,
     executor: Annotated[str | Mapping[str, Any] | Executor, SkipValidation] = "local",
     threads: Annotated[Count, Field(le=1024)] | None = None,
     retry_failed: bool = False,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import SkipValidation
 
-from auxlearn.core.arguments import Column, Count, checked
+from auxlearn.core.arguments import Column, JobCount, checked
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.processes import joined, process_number
@@ -41,7 +41,7 @@ def train(
     dataset: Any = NOT_GIVEN,
     dataset_name: str | None = None,
     split_column: Column | None = None,
-    jobs: Count = 1,
+    jobs: JobCount = 1,
     verbose: bool = True,
     **settings: Any,
 ) -> RunResults:

@@ -220,6 +220,12 @@ MISTAKES = {
     ),
     "a path as a split": ({"train": PLAIN, "../x": PLAIN}, "'../x' is not a plain name"),
     "two dev splits": ({"train": PLAIN, "dev": PLAIN, "Dev": PLAIN}, "'dev', 'Dev' are one split"),
+    "a transform": (
+        Dataset.from_pandas(PLAIN).with_transform(lambda rows: rows),
+        "data in memory has a transform (set_transform), which would not be applied: apply it",
+    ),
+    "a class": (pd.DataFrame, "(type) is not a data set: give a DataFrame"),
+    "no text column": (PLAIN.drop(columns="text"), "(another column is named with text_column)"),
     "a number": (3, "3 (int) is not a data set: give a DataFrame"),
     "texts alone": (["a", "b"], "is not a data set: give a DataFrame"),
 }
@@ -247,6 +253,23 @@ def test_a_copy_of_settings_with_a_mistake_is_refused(changed, message, tmp_path
     with pytest.raises(UserError, match=message):
         auxlearn.train(config.model_copy(update=changed))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_test_split_without_rows_is_left_out_as_such():
+    found = auxlearn.load_dataset({"train": PLAIN, "dev": PLAIN, "test": PLAIN[:0]})
+    assert "split 'test' of data in memory: left out, as it has no rows" in found.notes
+
+
+@pytest.mark.parametrize("given", [{"labels": 3}, {"foo": 3}])
+def test_a_mistake_in_columns_is_one_line(given):
+    with helpers.one_line(ConfigError, f"settings: {'unknown key ' * ('foo' in given)}"):
+        Columns(**given)
+
+
+@pytest.mark.parametrize("function", [auxlearn.train, auxlearn.sweep])
+def test_there_are_not_more_jobs_than_a_machine_holds(function):
+    with helpers.one_line(ConfigError, "jobs: must be less than or equal to 10000"):
+        function("pydocs", jobs=10**9)
 
 
 def test_a_stream_is_no_data_set():

@@ -177,6 +177,60 @@ def test_what_is_damaged_or_missing_is_one_line(tmp_path):
     assert message(tmp_path / "nothing").startswith("there is no folder")
 
 
+ONE, TWO = "text,label\na,x\nb,y\n", "text,label\nc,x\nd,y\n"
+COLUMNS = {"text": ["a fine day", "rain"], "label": ["good", "bad"]}
+
+#: Files of a folder that is read as less than it is, or as something else, and what is said.
+INCOMPLETE = {
+    "a part is missing": (
+        {"train-00000-of-00003.csv": ONE, "train-00002-of-00003.csv": TWO},
+        "of 3 parts of a split there are 2 (train-00000-of-00003.csv, train-00002-of-00003.csv)",
+    ),
+    "one part in a folder": (
+        {"data/train-00001-of-00002.jsonl": json.dumps({"text": "a", "label": "x"})},
+        "of 2 parts of a split there are 1",
+    ),
+    "parts of other columns": (
+        {"train/a.csv": ONE, "train/b.csv": "text,text_pair,label\na,b,x\n"},
+        "train/a.csv has no column 'text_pair', which train/b.csv has",
+    ),
+    "another column of texts": (
+        {"train/a.csv": ONE, "train/b.csv": TWO.replace("text", "sentence")},
+        "train/b.csv has no column 'text', which train/a.csv has",
+    ),
+    "an object of columns": (
+        {"train.jsonl": json.dumps(COLUMNS)},
+        "train.jsonl: its one object has columns, not one example: write one object on each line",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", INCOMPLETE)
+def test_what_would_be_read_as_less_or_as_something_else_is_refused(case, tmp_path):
+    files, said = INCOMPLETE[case]
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert said in message(tmp_path)
+
+
+def test_one_sentence_of_words_is_an_example(tmp_path):
+    row = {"tokens": ["10 000", "people", "sing"], "tags": ["B-X", "O", "O"]}
+    write_splits(tmp_path, train=[row], dev=[row])
+    assert read_folder(tmp_path).splits["train"].texts == ("10\u00a0000 people sing",)
+
+
+def test_a_readme_that_names_the_classes_alone_is_read(tmp_path):
+    (tmp_path / "train.csv").write_text("text,label\na,1\nb,0\n")
+    features = "  - name: label\n    dtype:\n      class_label:\n        names:\n"
+    names = "          '0': neg\n          '1': pos\n"
+    text = "  - name: text\n    dtype: string\n"
+    head = f"---\ndataset_info:\n  features:\n{text}{features}{names}---\n"
+    (tmp_path / "README.md").write_text(head)
+    split = read_folder(tmp_path).splits["train"]
+    assert [row["label"] for row in split.rows()] == ["pos", "neg"]
+
+
 def test_texts_by_class_that_no_split_holds_name_the_layout(tmp_path):
     for name in ("pos", "neg"):
         (tmp_path / name).mkdir()
