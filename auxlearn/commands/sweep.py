@@ -11,6 +11,7 @@ import click
 from auxlearn.commands.options import PATH, announce_plugins, options_of
 from auxlearn.core.arguments import settings_of
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.files import from_here
 from auxlearn.core.registry import EXECUTORS
 from auxlearn.core.validation import validate
 from auxlearn.executors.jobs import executor_maker
@@ -146,7 +147,7 @@ def _report(results: SweepResults) -> None:
     from auxlearn.results import console
 
     out = console.output()
-    failed, folder = results.failed, Path(results)
+    failed, folder = results.failed, Path(from_here(results.folder))
     if len(failed) < len(results.trials):
         console.print_results(*compare(folder).to_terminal())
     for record in failed:

@@ -137,10 +137,12 @@ def name_sets(dataset: Any, split: str) -> dict[str, Any]:
         for name in sets:
             if problem := name_problem(name):
                 raise DataError(f"the name of a data set: {problem}")
-    elif isinstance(dataset, Mapping) and not all(map(in_memory, dataset.values())):
+    elif isinstance(dataset, Mapping) and (
+        not all(map(in_memory, dataset.values())) or _has_sets_and_splits(dataset, split)
+    ):
         raise DataError(
-            "sets to evaluate on, some of them by path, are named by other names than those of "
-            "splits (train, dev, test): rename them"
+            "sets to evaluate on are named by other names than those of splits (train, dev, test): "
+            "rename them, or name the set that the splits are of, as in {'name': {'test': data}}"
         )
     elif isinstance(dataset, list | tuple) and not all(isinstance(d, Mapping) for d in dataset):
         sets = {}
@@ -184,6 +186,13 @@ def read_evaluated(
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
     names = {split_name(str(name)) for name in dataset}
     return is_table(dataset) or not names.isdisjoint({split_name(split), *CORE_SPLITS})
+
+
+def _has_sets_and_splits(dataset: Mapping[Any, Any], split: str) -> bool:
+    """Return whether names may be those of sets, of which all but a split would be left out."""
+    names = {split_name(str(name)) for name in dataset}
+    is_mixed = "train" not in names and not names <= {split_name(split), *CORE_SPLITS}
+    return is_mixed and type(dataset) is dict and not is_table(dataset)
 
 
 def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:

@@ -329,6 +329,8 @@ class RunResults:
     def __fspath__(self) -> str:
         if self.folder is None:
             raise RunError("these results do not know their run folder: give its path")
+        if written_digest(self.folder) not in ("", self.digest):
+            raise RunError(f"{from_here(self.folder)} holds another run than these results by now")
         return from_here(self.folder)
 
     @property

@@ -226,6 +226,9 @@ class SweepResults:
     trials: tuple[TrialRecord, ...]  # one record for each trial, failed ones included
 
     def __fspath__(self) -> str:
+        planned = {trial.digest for trial in SweepFolder(self.folder).load_plan()}
+        if planned != {trial.digest for trial in self.trials}:
+            raise SweepError(f"{from_here(self.folder)} holds other trials than these by now")
         return from_here(self.folder)
 
     @property

@@ -294,6 +294,7 @@ def test_labels_are_mapped_after_training(run, tmp_path):
         ({"dataset": {"../x": "pydocs"}}, "'../x' is not a plain name"),
         ({"dataset": [ROWS, ROWS]}, "a DataFrame in a list of data sets is not a path"),
         ({"dataset": {"test": ROWS, "y": "pydocs"}}, "by other names than those of splits"),
+        ({"dataset": {"Test": ROWS, "more": ROWS}}, "as in {'name': {'test': data}}"),
     ],
 )
 def test_mistakes_in_the_sets_are_one_line(run, given, message):
@@ -323,6 +324,21 @@ def test_results_stand_for_their_run_wherever_the_program_goes(run, tmp_path, mo
     assert results.folder == Path(os.fspath(results)) == tmp_path / "here" / "run"
     shutil.rmtree(tmp_path / "there" / "run")
     assert len(auxlearn.predict(results, TEXTS)) == len(TEXTS)
+
+
+def test_results_are_of_no_other_run_that_took_their_folder(run, tmp_path, one_layer):
+    results = auxlearn.load_run(shutil.copytree(run, tmp_path / "run"))
+    shutil.rmtree(tmp_path / "run")
+    write_run(tmp_path / "run", one_layer, dataset="reviews", seed=7)
+    with pytest.raises(UserError, match="holds another run than these results by now"):
+        auxlearn.predict(results, TEXTS)
+
+
+def test_a_run_that_another_has_compared_keeps_no_model(run, tmp_path):
+    branch = shutil.copytree(run, tmp_path / "run" / "branches" / "single-task")
+    shutil.rmtree(branch / "model")
+    with helpers.one_line(UserError, f"single-task is a run that {tmp_path / 'run'} has compared"):
+        auxlearn.predict(branch, TEXTS)
 
 
 SCORED = ["The parser reads a file.", "A tagger learns words."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 import auxlearn
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, SweepError
 from tests.sweeps.conftest import InlineExecutor, write_dataset
 
 
@@ -99,6 +100,9 @@ def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp
         assert auxlearn.sweep(source, output=output, executor=again).trials == found.trials
     assert os.fspath(found) == "sw"
     assert found.folder == tmp_path / "sw"
+    other = replace(found, trials=())
+    with pytest.raises(SweepError, match="sw holds other trials than these by now"):
+        os.fspath(other)
     Path("sw").rename("moved")
     for one in (source, "moved/sweep.yaml"):
         assert auxlearn.sweep(one, output="moved", executor=again).trials == found.trials
