@@ -75,10 +75,7 @@ def test_every_command_is_listed_and_has_help():
     ("arguments", "line"),
     [
         (["trian"], "unknown command 'trian': did you mean 'train'?"),
-        (["frobnicate"], "unknown command 'frobnicate' (see `cli --help`)"),
         (["--versoin"], "unknown option '--versoin': did you mean '--version'?"),
-        (["data", "chekc", "x"], "unknown command 'chekc': did you mean 'check'?"),
-        (["predict", "x", "--jsn"], "unknown option '--jsn': did you mean '--json'?"),
         (["evaluate", "x"], "missing option '--dataset' (see `cli evaluate --help`)"),
         (["predict"], "missing argument 'RUN' (see `cli predict --help`)"),
     ],

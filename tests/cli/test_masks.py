@@ -91,9 +91,6 @@ def test_texts_of_users_are_shown_harmlessly(place, tmp_path):
     [
         ([], r"no auxiliary task is given: choose one with --aux, such as --aux l3mask"),
         (["--aux", "simcse"], "simcse: no mask probabilities"),
-        (["--aux", "l3msk"], "did you mean 'l3mask'"),
-        (["--aux", "l3mask", "--scores", "x"], "unknown option '--scores': did you mean '--score'"),
-        (["--aux", "l3mask", "--dataset", "no/such"], "no/such"),
         (["no-such-run"], "no-such-run is not a run folder: it has no config.yaml"),
     ],
 )

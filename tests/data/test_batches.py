@@ -138,13 +138,3 @@ def test_uniform_batches_do_not_depend_on_length():
     other = UniformStream(ragged(lengths[::-1]), 8, 0, "validation")
     for step in range(20):
         assert torch.equal(one.indices(step), other.indices(step))
-
-
-def test_lengths_are_computed_once_per_epoch_of_any_number_of_buckets(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        type(ragged([3])), "lengths", property(lambda self: calls.append(1) or self.offsets.diff())
-    )
-    stream = BatchStream(ragged([3] * 300), 2, 0, "primary")  # three buckets
-    stream.indices(0)
-    assert len(calls) == 1

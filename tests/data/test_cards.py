@@ -69,15 +69,6 @@ def test_own_card_and_an_unknown_one(tmp_path):
         find_card("acl-arc")
 
 
-def test_all_errors_of_a_card_are_reported_together(tmp_path):
-    with pytest.raises(DataError) as caught:
-        read_card(write_card(tmp_path, metrc="x", metric="f2", hub={"id": "a/b", "split": {}}))
-    text = str(caught.value)
-    assert "unknown key 'metrc': did you mean 'metric'?" in text
-    assert "unknown key 'hub.split': did you mean 'splits'?" in text
-    assert "metric: must be 'accuracy' or 'macro_f1'" in text
-
-
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

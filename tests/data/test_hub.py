@@ -59,16 +59,6 @@ def _serve(monkeypatch):
     return serve
 
 
-def test_text_labels_keep_the_order_of_the_given_names(serve):
-    rows = Dataset.from_dict({"text": ["x", "y"], "label": ["b", "a"]})
-    serve({"train": rows, "further": rows})
-    for split in load_hub("some/set", label_names=["b", "a"]).splits.values():
-        assert (split.label_names, split.labels) == (("b", "a"), (0, 1))
-    assert load_hub("some/set").label_names == ("a", "b")
-    with pytest.raises(DataError, match="has the labels 'a', which are not among those expected"):
-        load_hub("some/set", label_names=["b", "c"])
-
-
 def test_numbers_without_names_and_booleans(serve):
     for labels, names in (([10, 9], ("9", "10")), ([True, False], ("false", "true"))):
         serve({"train": Dataset.from_dict({"text": ["x", "y"], "label": labels})})

@@ -12,7 +12,7 @@ from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns, OODSource, ValidationSource
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import read_folder
-from auxlearn.data.load import card_names, find_card, load_dataset
+from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, match_labels, with_labels_of
 from auxlearn.data.run_data import split_validation
 from auxlearn.evaluation.finished import read_evaluated
@@ -200,14 +200,6 @@ def test_a_set_that_is_unavailable_or_has_the_name_of_a_split_is_an_error(tmp_pa
     ):
         with pytest.raises(DataError, match=said):
             load_ood_sets([given], str(folder), dataset)
-
-
-def test_cards_of_partners_are_complete():
-    names = {partner for name in card_names() for partner in find_card(name).ood}
-    assert names >= {"imdb_contrast", "imdb_cad", "hans", "anli", "paws"}
-    for name in names:
-        card = find_card(name)
-        assert card.hub is not None or "github.com/" in card.get.source
 
 
 def test_forms_in_a_configuration(tmp_path):

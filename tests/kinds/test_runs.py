@@ -109,13 +109,6 @@ def further(folders, kinds):
     return [{"dataset": str(folders / kind), "kind": kind} for kind in kinds]
 
 
-def content(folder):
-    patterns = ("*.safetensors", "predictions/*", "metrics.jsonl")
-    paths = [path for pattern in patterns for path in folder.rglob(pattern)]
-    assert len(paths) > 4
-    return {path.relative_to(folder): path.read_bytes() for path in sorted(paths)}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kind_and_its_metric_are_found_and_chosen_by(kind, finished):
     found = finished[kind]
@@ -249,21 +242,6 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
     assert done.output.endswith("\tJohn sees the alpha\n")
 
 
-@pytest.mark.parametrize("kind", ONE_AND_SLOW)
-def test_a_killed_run_ends_with_the_same_bytes(kind, folders, train, monkeypatch):
-    parse = {"supervised": {"datasets": further(folders, ["dependency"])}}
-    given = {"aux": ["random_mlm", "mask_tuning", parse], "eval_steps": 3}
-    given |= {"gradient_accumulation_steps": 2, "epochs": 1}
-    whole = train(kind, "whole", **given)
-    with monkeypatch.context() as patch:
-        helpers.stop_before_step(patch, 4)
-        with pytest.raises(SystemExit):
-            train(kind, "killed", **given)
-    again = train(kind, "killed", **given)
-    assert content(whole.folder) == content(again.folder)
-    assert again.evaluations == whole.evaluations
-
-
 #: Weightings with the options that they need here.
 OPTIONS = {"meta": {"horizon": "steps", "warmup_steps": 1}}
 
@@ -304,17 +282,9 @@ def test_sets_of_every_kind_train_beside_every_kind(kind, folders, train):
     assert len(list((found.folder / "heads" / "supervised").iterdir())) == len(KINDS)
 
 
-@pytest.mark.parametrize(
-    ("kind", "loss"),
-    [
-        ("multi_label", {"cross_entropy": {"class_weights": "balanced", "label_smoothing": 0.1}}),
-        ("token_classification", {"focal": {"class_weights": "balanced"}}),
-        ("regression", {"huber": {"delta": 0.5}}),
-    ],
-)
-def test_other_losses_train(kind, loss, train):
-    found = train(kind, loss=loss, epochs=4)
-    assert found.best.value > found.evaluations["dev"].majority.metrics[FIRST[kind]]
+def test_another_loss_trains(train):
+    found = train("regression", loss={"huber": {"delta": 0.5}}, epochs=4)
+    assert found.best.value > found.evaluations["dev"].majority.metrics["pearson"]
 
 
 def test_mae_chooses_the_smallest(train):

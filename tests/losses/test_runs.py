@@ -10,7 +10,6 @@ from tests.losses.common import LABEL_LIST
 WEAK = {"bias": "weak", "bias_encoder": "ENCODER", "bias_folds": 2, "bias_epochs": 1}
 LOSSES = {
     "span_cutoff": {},
-    "learned_mixin": {"bias": "segment", "bias_folds": 2, "entropy_penalty": 0.03},
     "debiased_focal": {"bias": "FILE"},
     "confidence": WEAK | {"teacher_epochs": 1},
 }
@@ -43,21 +42,6 @@ def config(dataset, one_layer, tmp_path):
         return RunConfig.model_validate(base | settings)
 
     return make
-
-
-def test_killed_and_resumed(config, tmp_path, monkeypatch):
-    """With a bias model and a head of its own."""
-    run, whole_run, killed = (tmp_path / each for each in ("run", "whole", "killed"))
-    steps = helpers.copy_before_step(monkeypatch, 1, killed)
-    settings = config("learned_mixin", eval_steps=1)
-    whole = train(settings)
-    run.rename(whole_run)
-    killed.rename(run)
-    resumed = train(settings)
-    assert steps == [0, 1, 1]
-    assert resumed.reproducible() == whole.reproducible()
-    helpers.assert_same_files(run, whole_run)
-    assert [path.name for path in run.glob("heads/*/*")] == ["mixin.safetensors"]
 
 
 def test_cutting_and_compiling_exclude_each_other(config, monkeypatch):

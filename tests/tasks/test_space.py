@@ -85,19 +85,6 @@ def test_a_step_samples_without_replacement_and_uniformly(make):
     assert any(task.sampled(step) != make(seed=1, corpora=1)[0].sampled(step) for step in range(3))
 
 
-def test_each_distinct_input_is_read_once(make, encoder, passes):
-    task, stream = make(corpora=1, per_step=6)
-    shared = 0
-    for step in range(12):
-        passes.clear()
-        result = losses_of(task, stream, encoder, step)
-        assert tuple(result.members) == task.sampled(step)
-        inputs = {task.combinations[number][:3] for number in result.members}
-        assert len(passes) == len(inputs) <= 6
-        shared += 6 - len(inputs)
-    assert shared > 0
-
-
 def test_all_24_objectives_need_16_passes_and_share_two_heads(make, encoder, passes):
     task, stream = make(per_step=24)
     passes.clear()

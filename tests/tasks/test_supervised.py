@@ -10,7 +10,6 @@ from sklearn.metrics import accuracy_score, f1_score
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.validation import validate
 from auxlearn.data.batches import MixedStream, collate, sampling_probabilities
-from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives.context import InputTracker
 from auxlearn.tasks.supervised import Supervised, SupervisedOptions
@@ -149,18 +148,6 @@ def test_what_is_read_is_tracked_and_a_missing_dev_split_is_held_out(prepared, t
     assert read == [("supervised", str(folder), ["dev", "train"])]
     assert len(task.sets[0].train) + len(task.sets[0].dev) == len(lines)
     assert task.batch_size == 3
-
-
-def test_a_subclass_trains_on_sets_in_memory(encoder, tmp_path):
-    split = Split("train", tuple(helpers.LINES[:4]), (0, 1, 0, 1), ("x", "y"))
-
-    class InMemory(Supervised):
-        def load(self, context):
-            return {"mine": TextDataset("mine", {"train": split, "dev": split})}
-
-    task = InMemory(SupervisedOptions())
-    task.prepare(helpers.context(encoder, helpers.tokenized(encoder, helpers.LINES), tmp_path))
-    assert len(task.texts) == 4
 
 
 @pytest.mark.parametrize(

@@ -51,14 +51,6 @@ def test_edited_settings_are_not_those_of_the_results(run, config, reader):
     assert reader(run) is not None
 
 
-def test_settings_and_hash_edited_together_are_not_those_of_the_results(run, config):
-    other = config(aux=[], weights="fixed", epochs=6, output=str(run)).resolved()
-    (run / "config.yaml").write_text(other.to_yaml())
-    for read in (auxlearn.load_run, lambda run: train(other)):
-        with helpers.one_line(RunError, "is of another run than config.yaml"):
-            read(run)
-
-
 def test_results_and_model_of_another_seed_are_refused(run, finished):
     other = finished / "seed1"
     shutil.copy(other / "results.json", run)

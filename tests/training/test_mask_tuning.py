@@ -14,7 +14,6 @@ from transformers import AutoTokenizer
 
 import auxlearn
 from auxlearn import train
-from auxlearn.core.errors import DataError
 from auxlearn.objectives.masking import ordinary_ids
 from auxlearn.results.perturbation_log import read_perturbations
 from tests import helpers
@@ -149,10 +148,3 @@ def test_out_of_distribution_sets_are_reported(config, contrast, tmp_path):
     assert sets[-1] == {"type": "contrast", "name": "contrast", "split": "test"}
     assert [one["split"] for one in sets[:-1]] == ["dev", "test"]
     assert "| contrast, kind: 0 | 3 |" in card
-
-
-def test_a_set_with_other_labels_ends_the_run_before_anything_is_made(config, contrast, tmp_path):
-    said = "has the labels background, other, the model knows background, method, result"
-    with helpers.one_line(DataError, said):
-        train(config(ood=[str(contrast)]))
-    assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from auxlearn.core import processes
-from auxlearn.core.processes import Processes, buckets
+from auxlearn.core.processes import Processes
 from auxlearn.data.batches import BatchStream
 from auxlearn.encoders.load import load_encoder
 from auxlearn.kinds.base import Kind, kind_of
@@ -191,13 +191,6 @@ def test_steps_that_are_differentiated_through_are_divided(step_of, count):
     assert float(expected[0].abs().min()) > 1e-9
     for found in in_processes(count, lambda own: derivative(step_of(own, batch_size=3))):
         assert_equal(found, expected, rtol=1e-8)
-
-
-def test_buckets_hold_consecutive_tensors_of_one_dtype():
-    tensors = [torch.zeros(size) for size in (2**22, 2**22, 2**24, 1, 2**23)]
-    tensors += [torch.zeros(1), torch.zeros(2).double()]
-    assert list(buckets(tensors)) == [[0, 1], [2], [3], [4], [5], [6]]
-    assert list(buckets([])) == []
 
 
 def test_a_bucket_is_one_operation_which_begins_during_the_backward_pass(step_of, monkeypatch):
