@@ -1,7 +1,8 @@
 """``python -m benchmarks.two_ends``: cheaper rules for a learned share, by ``two_ends.md``.
 
 Trains what has no record yet, slice by slice, and appends a line to the results after every run:
-the same command goes on after it has ended in any way. ``--no-run`` prints the tables.
+the same command goes on after it has ended in any way. ``--no-run`` trains nothing. At the end the
+tables of what is recorded are written into the README and ``docs/results/two_ends.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from auxlearn import RunConfig, train
-from auxlearn.comparison.statistics import MINIMUM_SEEDS, Column, holm, mean_noise, noise_of
+from auxlearn.comparison.statistics import (
+    MINIMUM_SEEDS,
+    Column,
+    Noise,
+    holm,
+    mean_noise,
+    noise_of,
+)
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_text
 from auxlearn.core.registry import load_plugin
@@ -53,8 +61,10 @@ from benchmarks.horizon.bed import (
     write_split,
 )
 from benchmarks.horizon.record import LAST, data_labels, predict
-from benchmarks.tables import mean_and_error, table
+from benchmarks.tables import mean_and_error, table, write_section
 
+README = Path(__file__).parents[1] / "README.md"
+PAGE = README.parent / "docs" / "results" / "two_ends.md"
 Tensors = dict[str, Tensor]
 SINGLE = "single 0"
 #: Standard errors of the log loss by which a run must be better, as in `meta`.
@@ -521,8 +531,35 @@ def score(draw: Draw, rules: Mapping[str, Rule]) -> Scored:
     }
 
 
-def compared(scored: Mapping[str, Mapping[int, Scored]], pair: Point) -> tuple[float, float]:
-    """Return the difference of two rules in points, the mean over data sets, and its p-value."""
+def score_all(
+    records: Records,
+    bed: Bed,
+    settings: Sequence[Setting],
+    rules: Mapping[str, Rule],
+    shares: Sequence[float],
+    count: int,
+) -> dict[str, dict[int, Scored]]:
+    """Apply rules to the draws of settings that have all shares and ``count`` single tasks."""
+    scored: dict[str, dict[int, Scored]] = {}
+    for setting, number in product(settings, bed.draws):
+        draw = Draw(records.get(key_of(bed, setting, number), {}), tasks_of(setting))
+        needed = {f"{task} {share:g}" for task in draw.tasks for share in shares}
+        needed |= {f"single {seed}" for seed in range(count)}
+        if needed <= draw.runs.keys() and meta in rules.values():
+            needed |= {run for run, _ in meta_branches(draw)}
+        if needed <= draw.runs.keys():
+            scored.setdefault(setting.name, {})[number] = score(draw, rules)
+    return scored
+
+
+def mean_cost(scored: Mapping[str, Mapping[int, Scored]], rule: str) -> float:
+    return fmean(one[rule][1] for draws in scored.values() for one in draws.values())
+
+
+def compared(scored: Mapping[str, Mapping[int, Scored]], pair: Point) -> tuple[float, Noise] | None:
+    """Return the difference of two rules in points, the mean over data sets, and its noise;
+    nothing where no data set has enough draws.
+    """
     noises, means = [], []
     for data in dict.fromkeys(name.split()[0] for name in scored):
         own = [draws for name, draws in scored.items() if name.split()[0] == data]
@@ -535,21 +572,55 @@ def compared(scored: Mapping[str, Mapping[int, Scored]], pair: Point) -> tuple[f
         column = Column(scores, places, np.cov(right) / right.shape[1], right.shape[1])
         noises.append(noise_of(column, dict(zip(pair, (1.0, -1.0), strict=True)), draws))
         means.append(fmean(scores[pair[0]][d] - scores[pair[1]][d] for d in draws))
-    if not means:
-        return math.nan, 1.0
-    return fmean(means), max(mean_noise(noises).test(fmean(means)))
+    return (fmean(means), mean_noise(noises)) if means else None
+
+
+#: Rules of the table in the README, with the shares and the number of seeds that a draw needs.
+ON_REAL_SETS: tuple[tuple[str, Rule, Sequence[float], int], ...] = (
+    ("a share of 0.5", lambda draw: ((run := f"{draw.tasks[0]} 0.5", "best"), [run]), (0.5,), 1),
+    ("the better of both on dev", LINES["ends, loss"], (0.5,), 1),
+    ("`meta`", meta, (0.1, 0.3, 0.5), 1),
+    ("the best of three restarts on dev", RESTARTS["3 restarts"], (0.5,), 3),
+)
+
+
+def on_real_sets(records: Records) -> str:
+    """Return the table of the README: the pretrained encoder with `random_mlm` on real sets. Rules
+    that lack runs are left out.
+    """
+    settings = [one for one in MINILM.settings if "random_mlm, corpus" in one.name]
+    single, restarts = {"single": VIEWS["single"]}, ON_REAL_SETS[-1]
+    scored = score_all(records, MINILM, settings, single, (0.5,), 1)
+    alone = [
+        100 * fmean(one["single"][0].mean() for one in scored[s.name].values()) for s in settings
+    ]
+    cells = [f"{value:.1f}" for value in (*alone, fmean(alone), mean_cost(scored, "single"))]
+    rows = [["the single task: accuracy", *cells]]
+    for name, rule, shares, count in ON_REAL_SETS:
+        scored = score_all(records, MINILM, settings, {**single, name: rule}, shares, count)
+        if sum(map(len, scored.values())) == len(MINILM.draws) * len(settings):
+            cells = differences(scored, (name, "single"))
+            rows.append([name, *cells, f"{mean_cost(scored, name):.1f}"])
+    name, rule, *_ = ON_REAL_SETS[1]
+    both = {name: rule, restarts[0]: restarts[1]}
+    scored = score_all(records, MINILM, settings, both, (0.5,), 3)
+    rows.append([f"{name}, minus restarts", *differences(scored, (name, restarts[0])), ""])
+    return table(["", *(one.name.split()[0] for one in settings), "mean", "cost"], rows)
+
+
+def differences(scored: Mapping[str, Mapping[int, Scored]], pair: Point) -> list[str]:
+    """Return the difference of two rules, in points ± half of the 95% interval, by setting and in
+    the mean.
+    """
+    tests = [compared({name: draws}, pair) for name, draws in scored.items()]
+    tests.append(compared(scored, pair))
+    return [f"{test[0]:+.1f} ± {test[1].half_width():.1f}" for test in tests if test]
 
 
 def tables(records: Records) -> Iterator[str]:
     """Yield the tables of what has been recorded."""
     for bed, (title, rules, shares, count) in product(BEDS, TABLES):
-        scored: dict[str, dict[int, Scored]] = {}
-        for setting, number in product(bed.settings, bed.draws):
-            draw = Draw(records.get(key_of(bed, setting, number), {}), tasks_of(setting))
-            needed = {f"{task} {share:g}" for task in draw.tasks for share in shares}
-            if needed | {f"single {seed}" for seed in range(count)} <= draw.runs.keys():
-                scored.setdefault(setting.name, {})[number] = score(draw, rules)
-        if scored:
+        if scored := score_all(records, bed, bed.settings, rules, shares, count):
             yield f"**{title}, {bed.name}**: gain over the single task in points ± standard error."
             yield from _tables(scored, [name for name in rules if name != "single"])
 
@@ -567,16 +638,17 @@ def _tables(scored: Mapping[str, Mapping[int, Scored]], rules: Sequence[str]) ->
     known = next(iter(next(iter(scored.values())).values()))
     pairs = [(a, b) for a, b in product(rules, AGAINST) if b in known and a not in RESTARTS]
     pairs = [(a, b) for a, b in pairs if a != b and (a == "meta" or b != "5 restarts")]
-    tests = {pair: compared(scored, pair) for pair in pairs}
-    corrected = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
+    tests = {pair: test for pair in pairs if (test := compared(scored, pair))}
+    p_values = [max(noise.test(mean)) for mean, noise in tests.values()]
+    corrected = dict(zip(tests, holm(p_values), strict=True))
     rows = []
     for rule in rules:
         means = {name: fmean(gains[rule, name]) for name in scored}
-        cost = fmean(one[rule][1] for draws in scored.values() for one in draws.values())
+        cost = mean_cost(scored, rule)
         worst = min(means, key=lambda name: means[name])
         least = f"{mean_and_error(gains[rule, worst])} ({worst})"
         cells = [
-            f"{tests[rule, b][0]:+.1f} ({corrected[rule, b]:.2f})" if (rule, b) in tests else ""
+            f"{tests[rule, b][0]:+.1f} ({corrected[rule, b]:.2f})" if (rule, b) in corrected else ""
             for b in AGAINST
         ]
         rows.append([rule, f"{fmean(means.values()):+.2f}", f"{cost:.2f}", least, *cells])
@@ -596,7 +668,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=RESULTS / "two_ends.jsonl", metavar="FILE")
     parser.add_argument("--slices", type=int, nargs="+", default=[*range(len(SLICES))])
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no run after this")
-    parser.add_argument("--no-run", action="store_true", help="print the tables")
+    parser.add_argument("--no-run", action="store_true", help="write the tables alone")
     options = parser.parse_args()
     end = time.monotonic() + 60 * options.minutes
     try:
@@ -614,7 +686,9 @@ def main() -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("\n\n".join(tables(read_all(options.results))))
+    records = read_all(options.results)
+    write_section(README, "two_ends", [on_real_sets(records)])
+    write_section(PAGE, "two_ends", [*tables(records)])
     return 0
 
 

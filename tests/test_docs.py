@@ -103,8 +103,7 @@ def no_training(monkeypatch, tmp_path):
     classifier = SimpleNamespace(
         label_names=("no", "yes"),
         thresholds=None,
-        probabilities=lambda texts, *_: np.full((len(texts), 2), 0.5),
-        blocks=lambda texts, *_: [(np.arange(len(texts)), np.full((len(texts), 2), 0.5))],
+        outputs=lambda texts, *_: np.full((len(texts), 2), 0.5),
     )
     made = examples.results("l3mask")
     scores = Evaluations({"pydocs": made.evaluations["test"]})

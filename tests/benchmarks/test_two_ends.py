@@ -218,9 +218,19 @@ def test_tables_give_gain_cost_and_a_test_that_is_no_milder_than_one_over_draws(
             for n, (a, b) in enumerate(hits)
         }
     }
-    mean, p = two_ends.compared(scored, ("x", "y"))
+    mean, noise = two_ends.compared(scored, ("x", "y"))
     assert mean == pytest.approx(np.mean(gains))
-    assert 0.05 > p >= ttest_rel(*zip(*hits, strict=True)).pvalue
+    expected = ttest_rel(*np.transpose(hits)[::-1])
+    assert 0.05 > max(noise.test(mean)) >= expected.pvalue
+    interval = expected.confidence_interval()
+    assert noise.half_width() >= 100 * (interval.high - interval.low) / 2 / COUNT
+
+
+def test_the_pages_show_what_is_recorded():
+    records = read_all(two_ends.RESULTS / "two_ends.jsonl")
+    assert f"\n{two_ends.on_real_sets(records)}\n" in two_ends.README.read_text()
+    page = two_ends.PAGE.read_text()
+    assert all(f"\n{part}\n" in page for part in two_ends.tables(records))
 
 
 def test_repeats_and_texts_with_two_labels_are_left_out():
