@@ -151,28 +151,19 @@ def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str
     """Return the lengths of the texts by split, as table cells."""
     first = next(iter(lengths.values()))
     heads = [f"{first.unit} per text", "mean", "median", "95%", "longest"]
-    if first.truncated is not None:
-        heads.append("truncated")
-    rows = [
-        [
-            name,
-            f"{length.mean:.1f}",
-            f"{length.median:.0f}",
-            f"{length.percentile_95:.0f}",
-            f"{length.longest:,}",
-            *([f"{length.truncated:.1%}"] if length.truncated is not None else []),
-        ]
-        for name, length in lengths.items()
-    ]
+    heads += [] if first.truncated is None else ["truncated"]
+    rows = []
+    for name, of in lengths.items():
+        row = [name, f"{of.mean:.1f}", f"{of.median:.0f}", f"{of.percentile_95:.0f}"]
+        row.append(f"{of.longest:,}")
+        rows.append(row if of.truncated is None else [*row, f"{of.truncated:.1%}"])
     return heads, rows
 
 
 def _texts(report: Audit) -> tuple[list[str], list[list[str]]]:
     """Return the number of repeated and leaked texts by split, as table cells."""
-    heads = ["split", "repeated", "in train", "in train, letters and digits only"]
     rows = []
     for name, split in report.splits.items():
-        leaked = (split.in_train_exact, split.in_train_normalised)
-        shown = ["-", "-"] if name == "train" else [str(count) for count in leaked]
-        rows.append([name, str(split.duplicates), *shown])
-    return heads, rows
+        leaked = [str(split.in_train_exact), str(split.in_train_normalised)]
+        rows.append([name, str(split.duplicates), *(["-", "-"] if name == "train" else leaked)])
+    return ["split", "repeated", "in train", "in train, letters and digits only"], rows

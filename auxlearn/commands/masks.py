@@ -135,11 +135,11 @@ def _tables(report: MaskReport) -> list[Any]:
     ]
     if report.parts_of_speech:
         items += ["", f"by part of speech ({report.tagger}), most and least often masked:"]
-        items.append(_table("tag", _ranked(report.parts_of_speech), RANKED))
+        items.append(_table("tag", _ranked(report.parts_of_speech)))
     items += ["", "by frequency of the token in the texts:"]
-    items.append(_table("occurs", report.frequencies, len(report.frequencies)))
+    items.append(_table("occurs", report.frequencies))
     items += ["", "tokens, most and least often masked:"]
-    items.append(_table("token", _ranked(report.token_groups), RANKED))
+    items.append(_table("token", _ranked(report.token_groups)))
     return items
 
 
@@ -150,7 +150,7 @@ def _ranked(groups: list[Group]) -> list[Group]:
     return [group for group in groups if group.tokens >= FEWEST] or groups
 
 
-def _table(title: str, groups: list[Group], ends: int) -> DataFrame:
+def _table(title: str, groups: list[Group]) -> DataFrame:
     """Return a table of groups, with the probability of random masking beside that of each task; of
     many groups, those at both ends.
     """
@@ -158,14 +158,11 @@ def _table(title: str, groups: list[Group], ends: int) -> DataFrame:
 
     tasks = list(groups[0].rates) if groups else []
     heads = [title, "tokens", *(head for task in tasks for head in (task, f"random ({task})"))]
-    lines = [
-        [
-            group.name,
-            f"{group.tokens:,}",
-            *(f"{rates[task]:.4f}" for task in tasks for rates in (group.rates, group.random)),
-        ]
-        for group in groups
-    ]
-    if len(lines) > 2 * ends:
-        lines[ends:-ends] = [[f"({len(lines) - 2 * ends} others)", *[""] * (len(heads) - 1)]]
+    lines = []
+    for group in groups:
+        rates = [rates[task] for task in tasks for rates in (group.rates, group.random)]
+        lines.append([group.name, f"{group.tokens:,}", *(f"{rate:.4f}" for rate in rates)])
+    if len(lines) > 2 * RANKED:
+        others = f"({len(lines) - 2 * RANKED} others)"
+        lines[RANKED:-RANKED] = [[others, *[""] * (len(heads) - 1)]]
     return text_table(heads, lines)

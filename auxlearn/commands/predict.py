@@ -132,4 +132,4 @@ def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:
     else:  # as bytes: under LC_ALL=C the text stream accepts what is not UTF-8
         where = "standard input"
         table, is_table = texts_table(table_or_lines(sys.stdin.buffer.read(), where), where)
-    return TextSource(table) if is_table else TextSource(table, None, None, "text", "text_pair")
+    return TextSource(table, listed=not is_table)

@@ -23,8 +23,7 @@ from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 def options_of_executors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of every executor, such as ``--slurm-partition``."""
     for name in EXECUTORS.names():
-        options = EXECUTORS.options(name)
-        function = options_of(options, prefix=f"{name}_")(function)
+        function = options_of(EXECUTORS.options(name), prefix=f"{name}_")(function)
     return function
 
 
@@ -82,7 +81,7 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given
         from auxlearn.reports.page import report
 
         console.print_results(f"report: {report(folder.path)}")
-    _report(results)
+    _print(results)
 
 
 def _options_of(executor: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -109,11 +108,9 @@ def _plugins_of(plan: SweepFile) -> list[str]:
             groups += values.values()
         elif axis == "plugins":
             groups += [{"plugins": value} for value in values]
-    plugins: dict[str, None] = {}
-    for group in groups:
-        named = group.get("plugins") or []
-        plugins |= dict.fromkeys(map(str, [named] if isinstance(named, str) else named))
-    return list(plugins)
+    named = [group.get("plugins") or [] for group in groups]
+    lists = [[plugins] if isinstance(plugins, str) else plugins for plugins in named]
+    return list(dict.fromkeys(str(path) for plugins in lists for path in plugins))
 
 
 def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
@@ -127,7 +124,8 @@ def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
     total = number_of_trials(plan)
     reader = InputReader()
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
-    check_sources(plan, (one for one in trials if states[one.digest] in ("", "changed")), reader)
+    left = [trial for trial in trials if states[trial.digest] in ("", "changed")]
+    check_sources(plan, left, reader)
     rows = [
         [*trial.cell.values(), str(trial.seed), trial.digest, states[trial.digest]]
         for trial in trials
@@ -142,24 +140,19 @@ def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
         print_results(f"the search suggests further trials from the results of these {len(trials)}")
 
 
-def _report(results: SweepResults) -> None:
+def _print(results: SweepResults) -> None:
+    """Compare the methods, name the failures, and end with exit code 1 if there are any."""
     from auxlearn.comparison.compare import compare
     from auxlearn.results import console
 
-    out = console.output()
     failed, folder = results.failed, Path(from_here(results.folder))
     if len(failed) < len(results.trials):
         console.print_results(*compare(folder).to_terminal())
     for record in failed:
         place = f"{folder / 'failures' / record.digest}.json"
         title = ", ".join([*record.cell.values(), f"seed {record.seed}"])
-        out.print(
-            f"{record.state}: {title}: {record.error} ({place})", soft_wrap=True, markup=False
-        )
-    out.print(
-        f"{len(results.trials) - len(failed)} of {len(results.trials)} trials finished: {folder}",
-        soft_wrap=True,
-        markup=False,
-    )
+        console.print_results(f"{record.state}: {title}: {record.error} ({place})")
+    finished, trials = len(results.trials) - len(failed), len(results.trials)
+    console.print_results(f"{finished} of {trials} trials finished: {folder}")
     if failed:
         click.get_current_context().exit(1)

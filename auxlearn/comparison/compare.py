@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -91,7 +92,8 @@ def compare(
         UserError: A folder is no sweep or run or is damaged, nothing has finished, a name is not
             there, there are too few seeds, or runs were evaluated on different examples.
     """
-    options = Options(
+    return compare_runs(
+        named_runs(folders),
         metrics=metrics,
         sets=sets,
         methods=methods,
@@ -102,66 +104,49 @@ def compare(
         restarts=restarts,
         power=power,
     )
-    return compare_runs(named_runs(folders), options)
 
 
-@dataclass(frozen=True)
-class Options:
-    """What is compared and how: the parameters of :func:`compare`."""
-
-    metrics: Sequence[str] = ()
-    sets: Sequence[str] = ()
-    methods: Sequence[str] = ()
-    without: Sequence[str] = ()
-    names: Mapping[str, str] | Sequence[str] = ()
-    against: str | None = None
-    published: str | None = None
-    restarts: int | None = None
-    power: bool = False
-
-
-def compare_runs(runs: NamedRuns, options: Options) -> Comparison:
-    """Compare the methods of runs that have been read."""
-    for metric in options.metrics:
+def compare_runs(
+    runs: NamedRuns,
+    *,
+    metrics: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    without: Sequence[str] = (),
+    names: Mapping[str, str] | Sequence[str] = (),
+    against: str | None = None,
+    published: str | None = None,
+    restarts: int | None = None,
+    power: bool = False,
+) -> Comparison:
+    """Compare the methods of runs that have been read; for Args see :func:`compare`."""
+    for metric in metrics:
         metric_of(metric)
-    for what, chosen in (("metric", options.metrics), ("set", options.sets)):
-        if twice := next((name for name in chosen if list(chosen).count(name) > 1), None):
-            raise ConfigError(f"{what} {shorten(twice)} is given twice: leave one of them out")
-    against = options.against
     grouped: dict[Setting, list[DatasetRuns]] = defaultdict(list)
-    for setting, members in joined_folds(renamed(methods_of(runs), options.names)).items():
-        key = tuple(pair for pair in setting if pair[0] != "dataset")
-        grouped[key].append(DatasetRuns(dict(setting), members))
-    known = list(
-        dict.fromkeys(m.name for group in grouped.values() for data in group for m in data.methods)
-    )
-    named = [*options.methods, *options.without, *([] if against is None else [against])]
-    _check_names("method", named, known)
-    chosen = [name for name in options.methods or known if name not in options.without]
-    if against is not None and against not in chosen:
-        raise ConfigError(f"'{against}' is left out, so that nothing can be compared with it")
+    for setting, members in joined_folds(renamed(methods_of(runs), names)).items():
+        shared = tuple(pair for pair in setting if pair[0] != "dataset")
+        grouped[shared].append(DatasetRuns(dict(setting), members))
+    every = [data for group in grouped.values() for data in group]
+    known = list(dict.fromkeys(method.name for data in every for method in data.methods))
+    _check_names("method", [*methods, *without], known)
+    shown = [name for name in methods or known if name not in without]
+    _check_names("method", [] if against is None else [against], shown)
     blocks = []
-    for key, group in grouped.items():
-        datasets = []
-        for data in group:
-            methods = [m for name in chosen for m in data.methods if m.name == name]
-            if any(method.runs for method in methods):
-                datasets.append(DatasetRuns(data.setting, methods))
-        if datasets:
-            blocks.append(_block(dict(key), datasets, options))
-    available = {s for block in blocks for data in block.datasets for s in _sets(data)}
-    _check_names("evaluation set", options.sets, available)
-    blocks = [block for block in blocks if block.columns]
+    for shared, group in grouped.items():
+        chosen = [data.only(shown) for data in group]
+        chosen = [data for data in chosen if any(method.runs for method in data.methods)]
+        by = list(dict.fromkeys(metrics)) or [dict(shared).get("metric", "accuracy")]
+        columns = [c for data in chosen for c in _columns(data, by, sets, against, restarts, power)]
+        if columns:
+            blocks.append(_block(dict(shared), chosen, columns))
+    evaluated = {name for data in every for method in data.methods for name in method.sets}
+    _check_names("evaluation set", sets, evaluated)
     if not blocks:
-        wanted = [*options.metrics, *options.sets, *options.methods]
-        raise SweepError(
-            f"there are no scores for {', '.join(wanted) or 'the methods that are left'}: nothing "
-            "to compare"
-        )
-    if options.restarts and not any(c.restarts for block in blocks for c in block.columns):
+        wanted = ", ".join([*metrics, *sets, *methods]) or "the methods that are left"
+        raise SweepError(f"there are no scores for {wanted}: nothing to compare")
+    if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     notes = [*runs.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
-    published = options.published
     if not published and runs.published:
         published = named_by_sweep(*runs.published)
         if published is None:
@@ -170,7 +155,7 @@ def compare_runs(runs: NamedRuns, options: Options) -> Comparison:
                 f"{shorten(runs.published[0], 200)} by --published"
             )
     results, source = read_published(published) if published else ([], "")
-    return Comparison(blocks, against, runs.chosen_axes, results, source, notes, options.restarts)
+    return Comparison(blocks, against, runs.chosen_axes, results, source, notes, restarts)
 
 
 def _unknown_labels(blocks: Sequence[Block]) -> list[str]:
@@ -215,40 +200,43 @@ def _check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise ConfigError(f"there is no {kind} '{name}': {did_you_mean(name, known)}")
 
 
-def _sets(runs: DatasetRuns) -> list[str]:
-    """Return the names of the evaluation sets of a setting: test, others, dev."""
-    every = dict.fromkeys(
-        name
-        for method in runs.methods
-        for results in method.results.values()
-        for name in results.evaluations
-    )
-    return sorted(every, key=lambda name: (name == "dev") - (name == "test"))
+def _columns(
+    data: DatasetRuns,
+    metrics: Sequence[str],
+    sets: Sequence[str],
+    against: str | None,
+    restarts: int | None,
+    power: bool,
+) -> Iterator[MetricComparison]:
+    """Yield the columns of a data set: of the given sets, or of all but dev beside test."""
+    evaluated = dict.fromkeys(name for method in data.methods for name in method.sets)
+    in_order = sorted(evaluated, key=lambda name: (name == "dev") - (name == "test"))
+    default = [name for name in in_order if name != "dev" or "test" not in evaluated]
+    for name in dict.fromkeys(sets) if sets else default:
+        if name not in evaluated:
+            continue
+        for column in (compare_folds if data.folds else _compare_on)(data, name, metrics, against):
+            yield replace(
+                column,
+                restarts=_restarts(column, data, restarts) if restarts else {},
+                detectable=_detectable(column, against) if power else math.nan,
+            )
 
 
-def _block(setting: Mapping[str, str], datasets: Sequence[DatasetRuns], options: Options) -> Block:
-    metrics = options.metrics or [setting.get("metric", "accuracy")]
-    columns = []
-    for runs in datasets:
-        known = _sets(runs)
-        default = [name for name in known if name != "dev" or "test" not in known]
-        wanted = [name for name in options.sets if name in known]
-        for name in wanted if options.sets else default:
-            compare_set = compare_folds if runs.folds else _compare_on
-            for column in compare_set(runs, name, metrics, options.against):
-                restarts = _restarts(column, runs, options.restarts) if options.restarts else {}
-                detectable = _detectable(column, options.against) if options.power else math.nan
-                columns.append(replace(column, restarts=restarts, detectable=detectable))
-    methods = list(dict.fromkeys(m.name for runs in datasets for m in runs.methods))
+def _block(
+    setting: Mapping[str, str],
+    datasets: Sequence[DatasetRuns],
+    columns: Sequence[MetricComparison],
+) -> Block:
+    """Return columns with the averages over data sets of those that have every data set."""
+    methods = list(dict.fromkeys(method.name for data in datasets for method in data.methods))
     across = []
-    if len(datasets) > 1:
-        for name, metric in dict.fromkeys((column.set, column.metric) for column in columns):
-            members = [c for c in columns if (c.set, c.metric) == (name, metric)]
-            complete = [m for m in methods if all(m in c.complete for c in members)]
-            if len(members) == len(datasets) and complete:
-                across.append(_across(members, complete, options.against))
-    averages = [ranks.average for ranks in across]
-    return Block(setting, datasets, methods, [*columns, *averages], across)
+    for name, metric in dict.fromkeys((column.set, column.metric) for column in columns):
+        members = [column for column in columns if (column.set, column.metric) == (name, metric)]
+        complete = [m for m in methods if all(m in column.complete for column in members)]
+        if len(members) == len(datasets) > 1 and complete:
+            across.append(_across(members, complete))
+    return Block(setting, datasets, methods, [*columns, *(one.average for one in across)], across)
 
 
 def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[str, Restarts]:
@@ -277,7 +265,7 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
 def _compare_on(
     runs: DatasetRuns, name: str, metrics: Sequence[str], against: str | None
 ) -> list[MetricComparison]:
-    predictions, places = read_predictions([m for m in runs.methods if m.has(name)], name)
+    predictions, places = read_predictions([m for m in runs.methods if name in m.sets], name)
     return [
         _compare_by(runs.name, name, metric, predictions, places, against)
         for metric in metrics
@@ -337,9 +325,7 @@ def _detectable(column: MetricComparison, against: str | None) -> float:
     return minimum_detectable_difference(column.pairs, methods, column.examples, one_sided)
 
 
-def _across(
-    columns: Sequence[MetricComparison], methods: Sequence[str], against: str | None
-) -> RankComparison:
+def _across(columns: Sequence[MetricComparison], methods: Sequence[str]) -> RankComparison:
     first, datasets = columns[0], [column.dataset for column in columns]
     better = sign(first.metric)
     ranks = rank_methods({m: [better * column.means[m] for column in columns] for m in methods})
@@ -373,10 +359,10 @@ def _average_pairs(columns: Sequence[MetricComparison], methods: Sequence[str]) 
     """Compare averages: the runs and examples of different data sets are independent."""
     by_names = [{pair.names: pair for pair in column.pairs} for column in columns]
     averages = []
-    for names in by_names[0]:
-        if not names <= set(methods) or any(names not in pairs for pairs in by_names):
+    for a, b in itertools.combinations(methods, 2):
+        names = frozenset((a, b))
+        if any(names not in pairs for pairs in by_names):
             continue
-        a, b = sorted(names, key=list(methods).index)
         pairs = [of_column[names] for of_column in by_names]
         difference = float(np.mean([p.difference * (1 if p.first == a else -1) for p in pairs]))
         beats = float(np.mean([p.beats if p.first == a else 1 - p.beats for p in pairs]))

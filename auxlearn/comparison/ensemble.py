@@ -22,7 +22,7 @@ from auxlearn.core.files import expand
 from auxlearn.core.table import Table
 from auxlearn.core.validation import Option
 from auxlearn.data.dataset import Split, split_name
-from auxlearn.data.run_data import load_run_data, ood_content
+from auxlearn.data.run_data import load_run_data
 from auxlearn.data.tables import FORMATS, write_table
 from auxlearn.evaluation.predict import prediction_columns
 from auxlearn.kinds.base import Kind
@@ -110,8 +110,8 @@ class Ensemble:
         columns: dict[str, Any] = {"text": list(split.texts)}
         if split.text_pairs is not None:
             columns["text_pair"] = list(split.text_pairs)
-        columns["label"] = [self.kind.written(one, self.label_names) for one in self.labels]
-        outputs = [self.kind.output(stored) for stored in self.probabilities]
+        columns["label"] = [self.kind.written(label, self.label_names) for label in self.labels]
+        outputs = list(map(self.kind.output, self.probabilities))
         added = prediction_columns(self.kind, outputs, self.label_names, self.thresholds)
         return Table(self.set, columns | added)
 
@@ -126,18 +126,8 @@ class Ensemble:
         run = next(iter(self.runs))
         config, trained = RunFolder(run).read_config(), RunResults.load(run)
         data = load_run_data(config, None)
-        known = data.dataset.splits | data.dataset.ood
-        if self.set in known:
-            split = known[self.set]
-            same = data.dataset.fingerprint == trained.dataset.fingerprint
-        else:
-            ood = next((one for one in data.ood_sets if one.source.name == self.set), None)
-            if ood is None:
-                raise DataError(f"'{self.set}' cannot be read again for its texts")
-            split = ood.split
-            recorded = recorded_inputs(run)
-            same = ood_content(ood) == recorded.get(f"out-of-distribution set {self.set}")
-        if not same:
+        split = data.evaluated(self.set, recorded_inputs(run))
+        if split is None or data.dataset.fingerprint != trained.dataset.fingerprint:
             raise DataError(
                 f"data set {config.dataset} has changed since the runs were trained, so that the "
                 "predictions cannot be written beside their texts: restore it"
@@ -187,7 +177,7 @@ def ensemble(
     name, kind = _set_of(results, split), results[folders[0]].kind
     labels, label_names, members = _stored(results, name, kind)
     mean = _mean(members)
-    outputs = [kind.output(one) for one in mean]
+    outputs = list(map(kind.output, mean))
     thresholds = _thresholds(results, kind)
     predicted = [kind.decode(output, thresholds) for output in outputs]
 
@@ -212,14 +202,14 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
     """Read the results of the runs, which must be of the same data."""
     if len(runs) < 2:
         raise RunError("an ensemble takes at least two runs: name more run folders")
-    found: dict[Path, RunResults] = {}
+    read: dict[Path, RunResults] = {}
     for run in runs:
         finished_folder(run)
-        if run.resolve() in {other.resolve() for other in found}:
+        if run.resolve() in {other.resolve() for other in read}:
             raise RunError(f"{run} is given twice: name each run once")
-        found[run] = RunResults.load(run)
-    first, data = runs[0], found[runs[0]].dataset
-    for run, results in found.items():
+        read[run] = RunResults.load(run)
+    first, data = runs[0], read[runs[0]].dataset
+    for run, results in read.items():
         other = results.dataset
         if other.label_names != data.label_names:
             raise RunError(
@@ -233,10 +223,10 @@ def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:
                 "takes runs of the same data"
             )
     by_digest: dict[str, Path] = {}
-    for run, results in found.items():
+    for run, results in read.items():
         if (same := by_digest.setdefault(results.digest, run)) is not run:
             raise RunError(f"{same} and {run} have the same settings and seed: leave one out")
-    return found
+    return read
 
 
 def _thresholds(runs: Mapping[Path, RunResults], kind: Kind) -> np.ndarray | None:
@@ -244,26 +234,27 @@ def _thresholds(runs: Mapping[Path, RunResults], kind: Kind) -> np.ndarray | Non
     if all(results.config.get("thresholds") != "dev" for results in runs.values()):
         return None
     dev, _, on_dev = _stored(runs, "dev", kind)
-    return kind.best_thresholds(dev, [kind.output(one) for one in _mean(on_dev)])
+    return kind.best_thresholds(dev, list(map(kind.output, _mean(on_dev))))
 
 
 def _stored(
     runs: Mapping[Path, RunResults], name: str, kind: Kind
 ) -> tuple[list[Any], tuple[str, ...], dict[Path, list[np.ndarray]]]:
     """Return the labels of a set with their names, and what each run has stored of it."""
-    found: dict[Path, Stored] = {}
+    stored: dict[Path, Stored] = {}
     first, label_names = next((run, results.names_of(name)) for run, results in runs.items())
     for run, results in runs.items():
         names = results.names_of(name)
-        own = found[run] = read_stored(run, name, kind, names)
+        of_run = stored[run] = read_stored(run, name, kind, names)
         if kind.offers("decision argmax"):
-            _check_decision(run, name, np.array(own.predicted), np.array(own.values))
-        if names != label_names or own.truth != found[first].truth:
+            _check_decision(run, name, np.array(of_run.predicted), np.array(of_run.values))
+        if names != label_names or of_run.truth != stored[first].truth:
             raise RunError(
                 f"{first} and {run} were evaluated on different examples of '{name}': an ensemble "
                 "takes runs of the same data"
             )
-    return found[first].truth, label_names, {run: own.values for run, own in found.items()}
+    values = {run: of_run.values for run, of_run in stored.items()}
+    return stored[first].truth, label_names, values
 
 
 def _mean(members: Mapping[Path, Sequence[np.ndarray]]) -> list[np.ndarray]:

@@ -37,76 +37,62 @@ def compare_folds(
     runs: DatasetRuns, name: str, metrics: Sequence[str], against: str | None
 ) -> list[MetricComparison]:
     """Compare methods over folds; a metric of one class over those that have examples of it."""
-    folds = sorted({fold for method in runs.methods for fold in method.folds})
     read = {}
-    for fold in folds:
-        on_fold = [method.folds[fold] for method in runs.methods if fold in method.folds]
-        if members := [one for one in on_fold if one.has(name)]:
+    for fold in sorted({fold for method in runs.methods for fold in method.folds}):
+        members = [method.folds[fold] for method in runs.methods if fold in method.folds]
+        if members := [method for method in members if name in method.sets]:
             read[fold] = read_predictions(members, name)
+    sizes = [run.dataset.examples for method in runs.methods for run in method.results.values()]
+    share = math.inf  # of test, by training examples; nothing is tested on other sets
+    if name == TESTED:
+        share = float(np.mean([size["test"] / size["train"] for size in sizes]))
     columns = []
     for metric in metrics:
         label = metric.partition(":")[2]
         scores: dict[int, dict[str, dict[int, float]]] = {}
-        for fold, (found, places) in read.items():
-            if not found.knows(metric) or (label and not found.has(label)):
+        for fold, (predictions, places) in read.items():
+            if not predictions.knows(metric) or (label and not predictions.has(label)):
                 continue  # the fold says nothing of the class
-            values, _ = scores_and_covariance(found, metric)
+            values, _ = scores_and_covariance(predictions, metric)
             for (method, seed), place in places.items():
-                by_method = scores.setdefault(fold, {})
-                by_method.setdefault(method, {})[seed] = float(values[place])
-        if scores:
-            examples = sum(read[fold][0].examples for fold in scores)
-            columns.append(_column(runs, name, metric, scores, examples, against))
+                scores.setdefault(fold, {}).setdefault(method, {})[seed] = float(values[place])
+        if not scores:
+            continue
+        means: dict[str, dict[int, float]] = {}
+        for method in (m.name for m in runs.methods):
+            for fold, by_method in scores.items():
+                if method in by_method:
+                    mean = float(np.mean(list(by_method[method].values())))
+                    means.setdefault(method, {})[fold] = mean
+        pairs = [
+            compare_two(scores, a, b, share, sign(metric))
+            for a, b in itertools.combinations(means, 2)
+            if against not in means or against in (a, b)
+        ]
+        columns.append(
+            MetricComparison(
+                dataset=runs.name,
+                set=name,
+                metric=metric,
+                scores=means,
+                means={m: float(np.mean(list(by_fold.values()))) for m, by_fold in means.items()},
+                noises={
+                    m: fold_noise(list(by_fold.values()), share) for m, by_fold in means.items()
+                },
+                pairs=tuple(correct(pairs)),
+                examples=sum(read[fold][0].examples for fold in scores),
+                by_fold=True,
+            )
+        )
     return columns
-
-
-def _column(
-    runs: DatasetRuns,
-    name: str,
-    metric: str,
-    scores: FoldScores,
-    examples: int,
-    against: str | None,
-) -> MetricComparison:
-    sizes = [one.dataset.examples for method in runs.methods for one in method.results.values()]
-    share = math.inf  # of test, by training examples; nothing is tested on other sets
-    if name == TESTED:
-        share = float(np.mean([one["test"] / one["train"] for one in sizes]))
-    scored = {method for one in scores.values() for method in one}
-    methods = [method.name for method in runs.methods if method.name in scored]
-    means = {
-        method: {
-            fold: float(np.mean(list(one[method].values())))
-            for fold, one in scores.items()
-            if method in one
-        }
-        for method in methods
-    }
-    one_sided = against if against in methods else None
-    pairs = [
-        compare_two(scores, a, b, share, sign(metric))
-        for a, b in itertools.combinations(methods, 2)
-        if one_sided in (None, a, b)
-    ]
-    return MetricComparison(
-        dataset=runs.name,
-        set=name,
-        metric=metric,
-        scores=means,
-        means={method: float(np.mean(list(found.values()))) for method, found in means.items()},
-        noises={m: fold_noise(list(found.values()), share) for m, found in means.items()},
-        pairs=tuple(correct(pairs)),
-        examples=examples,
-        by_fold=True,
-    )
 
 
 def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int) -> Pair:
     differences, beats = [], []
-    for one in scores.values():
-        seeds = sorted(set(one.get(a, {})) & set(one.get(b, {})))
+    for by_method in scores.values():
+        seeds = sorted(set(by_method.get(a, {})) & set(by_method.get(b, {})))
         if seeds:
-            first, second = ([one[method][seed] for seed in seeds] for method in (a, b))
+            first, second = ([by_method[method][seed] for seed in seeds] for method in (a, b))
             differences.append(float(np.mean(np.subtract(first, second))))
             beats.append(share_of_wins(first, second, better))
     difference = float(np.mean(differences or [0.0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import numpy as np
 from auxlearn.comparison import plots
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, MetricComparison, methods_in
-from auxlearn.comparison.tables import RUN_COLUMNS, Layout, Part, legend, mean_of, parts
+from auxlearn.comparison.tables import RUN_COLUMNS, Layout, Part, RunColumn, legend, mean_of, parts
 from auxlearn.core.files import expand, write_text
 from auxlearn.kinds.metrics import metric_title
 from auxlearn.results.outputs import check_output_folder
@@ -80,14 +80,39 @@ class Comparison:
         """
         import pandas
 
-        return pandas.DataFrame(
-            [
-                row
-                for block in self.blocks
-                for column in block.columns
-                for row in (*self._score_rows(block, column), *_control_rows(block, column))
-            ]
-        )
+        columns = ((block, column) for block in self.blocks for column in block.columns)
+        return pandas.DataFrame([row for place in columns for row in self._rows(*place)])
+
+    def _rows(self, block: Block, column: MetricComparison) -> Iterator[dict[str, Any]]:
+        for name, by_seed in column.scores.items():
+            methods = _methods_of(block, column, name)
+            chosen = {} if column.averaged else methods[0].chosen
+            mean, half = column.means[name], column.noises[name].half_width()
+            row = {
+                **_place(block, column),
+                "method": name,
+                **{axis: chosen.get(axis, "") for axis in self.chosen},
+                **{_key(of): mean_of(methods, of) for of in RUN_COLUMNS.values()},
+                "seeds": _seeds(block, column, len(by_seed), name),
+                "mean": mean,
+                "sd": column.sd(name),
+                "low": mean - half,
+                "high": mean + half,
+                "best": len(column.scores) > 1 and name == column.best,
+                "may_equal_best": name in column.ties,
+            }
+            yield row if math.isnan(column.detectable) else row | {"detectable": column.detectable}
+        for name, best in column.restarts.items():
+            summed = [of for of in RUN_COLUMNS.values() if of.adds_up]
+            methods = _methods_of(block, column, name)
+            yield {
+                **_place(block, column),
+                "method": best.name(name),
+                **{_key(of): best.count * mean_of(methods, of) for of in summed},
+                "seeds": best.seeds,
+                "mean": best.mean,
+                "standard_error": best.error,
+            }
 
     def pairs_frame(self) -> DataFrame:
         """Return one row for every two methods, with their difference, interval and p-values."""
@@ -118,7 +143,7 @@ class Comparison:
     def to_terminal(self, decimals: int = 1, show: Sequence[str] = ()) -> list[DataFrame | str]:
         """Return lines and tables for the console; for Args see :meth:`to_markdown`."""
         items: list[DataFrame | str] = []
-        every = self.parts(Layout(decimals, tuple(show)))
+        every = self.parts(Layout(decimals, show))
         for part in (part for shown in every for part in shown):
             items += ["", _line(part), part.table, *part.notes]
         if self.published:
@@ -139,7 +164,7 @@ class Comparison:
             show: What to add: ``seeds``, ``epochs``, ``minutes`` or ``pairs`` of methods.
         """
         lines: list[str] = []
-        for shown in self.parts(Layout(decimals, tuple(show))):
+        for shown in self.parts(Layout(decimals, show)):
             for level, part in enumerate(shown):
                 heading = f"{'###' if level else '##'} {escape_markdown(part.title)}"
                 lines += [heading if part.title else "", escape_markdown(part.caption)]
@@ -153,7 +178,7 @@ class Comparison:
     def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
         """Return the tables in LaTeX, for booktabs; for Args see :meth:`to_markdown`."""
         lines = [r"% \usepackage{booktabs,graphicx}"]
-        for shown in self.parts(Layout(decimals, tuple(show))):
+        for shown in self.parts(Layout(decimals, show)):
             for part in shown:
                 title = f"{part.title}." if part.title else ""
                 texts = filter(None, [title, part.caption, part.marks])
@@ -186,13 +211,21 @@ class Comparison:
         """Return published results of what was run, with the result here and the difference; and
         how many more there are.
         """
-        labels = [method.labels for method in methods_in(self.blocks)]
-        shown = [result for result in self.published if _was_run(result, labels)]
+        methods = methods_in(self.blocks)
+
+        def was_run(result: PublishedResult) -> bool:
+            """Return whether the setting of a result was run, with whatever method."""
+            setting = {axis: label for axis, label in result.labels.items() if axis != "method"}
+            return any(setting.items() <= method.labels.items() for method in methods)
+
+        shown = [result for result in self.published if was_run(result)]
         axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
-        named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
         lines = []
         for result in shown:
-            values = [100 * value for value in self._scores_here(result)]
+            same = (m for m in methods if result.labels.items() <= m.labels.items())
+            runs = next((list(method.results.values()) for method in same), [])
+            sets = [run.evaluations[result.set] for run in runs if result.set in run.evaluations]
+            values = [100 * evaluation.all.metrics[result.metric] for evaluation in sets]
             here = difference = "-"
             if values:
                 here = f"{np.mean(values):.2f}"
@@ -202,75 +235,18 @@ class Comparison:
             cells = [result.labels.get(axis, "") for axis in axes]
             cells += [result.set, metric_title(result.metric), f"{result.mean:.2f}{spread}"]
             lines.append([*cells, here, difference])
+        named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
         heads = [*named, "set", "metric", "published", "here", "difference"]
         missing = len(self.published) - len(shown)
-        said = f"{missing} more are for other data sets or encoders." if missing else ""
-        if missing == len(self.published):
-            said = (
-                f"None of the {missing} published results is for a data set and encoder run here."
-            )
-        return text_table(heads, lines), said
-
-    def _scores_here(self, result: PublishedResult) -> list[float]:
-        """Return the scores, one for each seed, of the method that a published result is for."""
-        for method in methods_in(self.blocks):
-            if result.labels.items() <= method.labels.items():
-                found = [run.evaluations.get(result.set) for run in method.results.values()]
-                return [one.all.metrics[result.metric] for one in found if one is not None]
-        return []
-
-    def _score_rows(self, block: Block, column: MetricComparison) -> list[dict[str, Any]]:
-        rows = []
-        for name, by_seed in column.scores.items():
-            methods = _methods_of(block, column, name)
-            chosen = {} if column.averaged else methods[0].chosen
-            mean, half = column.means[name], column.noises[name].half_width()
-            row = {
-                **_place(block, column),
-                "method": name,
-                **{axis: chosen.get(axis, "") for axis in self.chosen},
-                **_run_numbers(methods),
-                "seeds": _seeds(block, column, len(by_seed), name),
-                "mean": mean,
-                "sd": column.sd(name),
-                "low": mean - half,
-                "high": mean + half,
-                "best": len(column.scores) > 1 and name == column.best,
-                "may_equal_best": name in column.ties,
-            }
-            if not math.isnan(column.detectable):
-                row["detectable"] = column.detectable
-            rows.append(row)
-        return rows
+        others = f"{missing} more are for other data sets or encoders." if missing else ""
+        if not shown:
+            results = f"{missing} published results"
+            others = f"None of the {results} is for a data set and encoder run here."
+        return text_table(heads, lines), others
 
 
-def _control_rows(block: Block, column: MetricComparison) -> list[dict[str, Any]]:
-    """Return a row for the best of several seeds of each method without auxiliary tasks."""
-    rows = []
-    for name, best in column.restarts.items():
-        numbers = _run_numbers(_methods_of(block, column, name))
-        summed = {
-            shown.heading.replace(" ", "_") for shown in RUN_COLUMNS.values() if shown.adds_up
-        }
-        rows.append(
-            {
-                **_place(block, column),
-                "method": best.name(name),
-                **{key: best.count * value for key, value in numbers.items() if key in summed},
-                "seeds": best.seeds,
-                "mean": best.mean,
-                "standard_error": best.error,
-            }
-        )
-    return rows
-
-
-def _run_numbers(methods: Sequence[Method]) -> dict[str, float]:
-    """Return the means over runs of what tables can show besides scores."""
-    return {
-        column.heading.replace(" ", "_"): mean_of(methods, column)
-        for column in RUN_COLUMNS.values()
-    }
+def _key(column: RunColumn) -> str:
+    return column.heading.replace(" ", "_")
 
 
 def _place(block: Block, column: MetricComparison) -> dict[str, Any]:
@@ -304,12 +280,6 @@ def _methods_of(block: Block, column: MetricComparison, name: str) -> list[Metho
         for method in data.methods
         if method.name == name and (column.averaged or column.dataset == data.name)
     ]
-
-
-def _was_run(result: PublishedResult, labels: Iterable[dict[str, str]]) -> bool:
-    """Return whether the setting of a published result was run, with whatever method."""
-    setting = {axis: label for axis, label in result.labels.items() if axis != "method"}
-    return any(setting.items() <= here.items() for here in labels)
 
 
 def _line(part: Part) -> str:

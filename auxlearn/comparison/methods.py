@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from auxlearn.comparison.runs import NamedRuns, Setting, named_runs, without_fold
 from auxlearn.core.errors import ConfigError, SweepError, did_you_mean, shorten
@@ -39,9 +38,12 @@ class Method:
         self.missing.pop(seed, None)
         self.runs[seed], self.results[seed] = path, results
 
-    def has(self, name: str) -> bool:
-        """Return whether some run was evaluated on a set."""
-        return any(name in found.evaluations for found in self.results.values())
+    @property
+    def sets(self) -> list[str]:
+        """Names of the sets that some run was evaluated on."""
+        return list(
+            dict.fromkeys(name for run in self.results.values() for name in run.evaluations)
+        )
 
     @classmethod
     def of_folds(cls, folds: Mapping[int, Method]) -> Method:
@@ -69,24 +71,22 @@ Methods = dict[Setting, list[Method]]
 
 def methods_of(named: NamedRuns) -> Methods:
     """Group runs into methods; those of values that were not chosen on dev are left out."""
-    found: dict[tuple[Setting, str, str], Method] = {}
+    grouped: dict[tuple[Setting, str, str], Method] = {}
     for run in named.runs:
         if run.results is not None and not run.chosen:
             continue
-        key = (run.setting, run.method, run.source)
-        method = found.get(key)
-        if method is None:
-            labels = dict(run.setting) | run.competing
-            labels |= {"sweep": run.source} if run.source else {}
-            method = found[key] = Method(run.method, run.source, labels)
+        labels = dict(run.setting) | run.competing | ({"sweep": run.source} if run.source else {})
+        method = grouped.setdefault(
+            (run.setting, run.method, run.source), Method(run.method, run.source, labels)
+        )
         if run.results is None:
             method.missing.setdefault(run.seed, run.error or run.state)
-            continue
-        method.chosen = dict(run.values)
-        method.add(run.seed, run.path, run.results)
+        else:
+            method.chosen = dict(run.values)
+            method.add(run.seed, run.path, run.results)
     settings: Methods = {}
-    finished = {setting for (setting, _, _), method in found.items() if method.runs}
-    for (setting, _, source), method in found.items():
+    finished = {setting for (setting, _, _), method in grouped.items() if method.runs}
+    for (setting, _, source), method in grouped.items():
         # Of a method of which no value was chosen, there are only failures.
         unchosen = not method.runs and source and named.sweeps[source][1].chosen_axes
         if setting in finished and not unchosen:
@@ -105,48 +105,46 @@ def runs_of_method(sweep: str | Path, name: str) -> list[Path]:
     names = {method.name for methods in settings.values() for method in methods}
     if name not in names:
         raise ConfigError(f"{sweep} has no method '{name}': {did_you_mean(name, names)}")
-    found = {
+    by_setting = {
         ", ".join(label for _, label in setting): list(method.runs.values())
         for setting, methods in settings.items()
         for method in methods
         if method.name == name and method.runs
     }
-    if len(found) > 1:
-        runs = " ".join(map(str, next(iter(found.values()))))
+    first = next(iter(by_setting.values()), [])
+    if len(by_setting) > 1:
         raise ConfigError(
-            f"{sweep} has '{name}' in {len(found)} settings ({'; '.join(found)}): name the runs of "
-            f"one of them instead, here those of the first: {runs}"
+            f"{sweep} has '{name}' in {len(by_setting)} settings ({'; '.join(by_setting)}): name "
+            f"the runs of one of them instead, here those of the first: {' '.join(map(str, first))}"
         )
-    return next(iter(found.values()), [])
+    return first
 
 
-def renamed(found: Methods, names: Mapping[str, str] | Sequence[str]) -> Methods:
+def renamed(settings: Methods, names: Mapping[str, str] | Sequence[str]) -> Methods:
     """Give methods, data sets and encoders new names, by their old ones or as ``OLD=NEW``."""
-    pairs = (
-        list(names.items()) if isinstance(names, Mapping) else [_divided(text) for text in names]
-    )
-    new_names = dict(pairs)
-    if twice := next((old for old, new in pairs if new_names[old] != new), None):
-        raise ConfigError(f"'{twice}' is given two new names by --name: give it one")
-    used = {method.name for methods in found.values() for method in methods}
-    used |= {label for setting in found for axis, label in setting if axis not in _FIXED}
+    new_names: dict[str, str] = {}
+    for old, new in names.items() if isinstance(names, Mapping) else map(_divided, names):
+        if new_names.setdefault(old, new) != new:
+            raise ConfigError(f"'{old}' is given two new names by --name: give it one")
+    used = {method.name for methods in settings.values() for method in methods}
+    used |= {label for setting in settings for axis, label in setting if axis not in _FIXED}
     if unknown := next((old for old in new_names if old not in used), None):
         hint = did_you_mean(unknown, used)
         raise ConfigError(f"nothing to rename: there is no '{unknown}': {hint}")
-    settings: Methods = {}
-    for setting, methods in found.items():
+    result: Methods = {}
+    for setting, methods in settings.items():
         new = [replace(method, name=new_names.get(method.name, method.name)) for method in methods]
         shown = [method.name for method in new]
         if clash := next((name for name in shown if shown.count(name) > 1), None):
             raise SweepError(f"two methods would be named '{clash}': choose another --name")
-        key: Any = tuple(
+        key = tuple(
             (axis, label if axis in _FIXED else new_names.get(label, label))
             for axis, label in setting
         )
-        if key in settings:
+        if key in result:
             raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
-        settings[key] = new
-    return settings
+        result[key] = new
+    return result
 
 
 def _divided(text: str) -> tuple[str, str]:
@@ -159,16 +157,13 @@ def _divided(text: str) -> tuple[str, str]:
 
 def joined_folds(settings: Methods) -> Methods:
     """Join settings that differ in the fold alone, under ``("folds", "5 folds")``."""
-    found: dict[Setting, dict[str, Method]] = {}
     folds: dict[Setting, dict[str, dict[int, Method]]] = {}
+    joined: Methods = {}
     for setting, methods in settings.items():
         key, fold = without_fold(setting)
-        if fold is None:
-            found.setdefault(setting, {}).update({method.name: method for method in methods})
-            continue
-        found.setdefault(key, {})
-        for method in methods:
+        joined[key] = methods  # those of folds are replaced below
+        for method in methods if fold is not None else ():
             folds.setdefault(key, {}).setdefault(method.name, {})[fold] = method
     for key, by_name in folds.items():
-        found[key] = {name: Method.of_folds(members) for name, members in by_name.items()}
-    return {setting: list(methods.values()) for setting, methods in found.items()}
+        joined[key] = [Method.of_folds(members) for members in by_name.values()]
+    return joined

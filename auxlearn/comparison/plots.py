@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import defaultdict
@@ -14,7 +15,6 @@ import numpy as np
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, DatasetRuns, RankComparison
 from auxlearn.comparison.statistics import cliques
-from auxlearn.core.errors import RunError
 from auxlearn.core.metric_names import Quantity
 from auxlearn.kinds.metrics import metric_of, metric_title
 from auxlearn.results.figures import (
@@ -52,9 +52,8 @@ def plot_comparison(blocks: Sequence[Block], folder: Path) -> list[Path]:
         for names, figure in figures_of(blocks):
             # "C++" and "C#" give one name, and some file systems know no capitals.
             stem = re.sub(r"[^\w.-]+", "-", "-".join(filter(None, names)))[:100].strip("-.")
-            number, name = 1, stem
-            while name.lower() in taken:
-                number, name = number + 1, f"{stem}-{number + 1}"
+            free = itertools.chain([stem], (f"{stem}-{number}" for number in itertools.count(2)))
+            name = next(name for name in free if name.lower() not in taken)
             taken.add(name.lower())
             written += [
                 save_figure(figure, folder / f"{name}.{form}", PRINT_DPI) for form in ("pdf", "png")
@@ -65,11 +64,8 @@ def plot_comparison(blocks: Sequence[Block], folder: Path) -> list[Path]:
 def figures_of(blocks: Sequence[Block]) -> Iterator[tuple[tuple[str, ...], Figure]]:
     """Yield what each plot is of, and the plot; within :func:`figure_style`."""
     for block in blocks:
-        for kind, draw in (
-            ("scores", _plot_scores),
-            ("curves", _plot_dev),
-            ("epochs", plot_epochs),
-        ):
+        kinds = {"scores": _plot_scores, "curves": _plot_dev, "epochs": plot_epochs}
+        for kind, draw in kinds.items():
             if (figure := draw(block)) is not None:
                 yield (kind, block.title), figure
         for ranks in block.across:
@@ -209,14 +205,14 @@ def plot_epochs(block: Block) -> Figure | None:
     return figure
 
 
-def plot_ranks(found: RankComparison) -> Figure:
+def plot_ranks(comparison: RankComparison) -> Figure:
     """Draw a critical-difference diagram (Demšar, 2006, figure 1): methods at their average ranks,
     the best on the left; a bar joins those that do not differ significantly. Of more than ten
     methods, the axis has only the ranks around the averages.
     """
-    ranks, methods = found.ranks.ranks, len(found.ranks.ranks)
+    ranks, methods = comparison.ranks.ranks, len(comparison.ranks.ranks)
     order = sorted(ranks, key=lambda name: ranks[name])
-    bars = cliques(found.ranks)
+    bars = cliques(comparison.ranks)
     left = order[: (methods + 1) // 2]
     labels = {name: f"{short(name, 18)}  {ranks[name]:.2f}" for name in order}
     height = 0.22 if any("\n" in label for label in labels.values()) else 0.16
@@ -238,11 +234,11 @@ def plot_ranks(found: RankComparison) -> Figure:
         line([rank, rank], [0, 0.05])
         if (rank - first) % math.ceil((span + 1) / (10 if last <= 10 else 6)) == 0:  # none touch
             axes.text(rank, 0.07, str(rank), ha="center", va="bottom", fontsize=6)
-    width = min(found.ranks.critical_difference, 2.1 * span)
+    width = min(comparison.ranks.critical_difference, 2.1 * span)
     line([first, first + width], [0.3, 0.3])
     for end in (first, first + width):
         line([end, end], [0.27, 0.33])
-    text = f"critical difference {found.ranks.critical_difference:.2f}"
+    text = f"critical difference {comparison.ranks.critical_difference:.2f}"
     axes.text(first, 0.36, text, ha="left", va="bottom", fontsize=6)
     for number, name in enumerate(order):
         side, edge, row = (-1, first, number) if name in left else (1, last, methods - 1 - number)
@@ -330,37 +326,23 @@ def _draw_mean(
     return means
 
 
-def _entries(method: Method, seed: int) -> list[dict[str, Any]]:
-    """Return the rows of ``metrics.jsonl`` of a run."""
-    run = RunFolder(method.runs[seed])
-    entries = run.read_metrics()
-    for number, entry in enumerate(entries, 1):
-        values = [v for key, v in entry.items() if key in ("step", "epoch") or "/" in key]
-        if "step" not in entry or not all(isinstance(v, int | float) for v in values):
-            raise RunError(f"{run.metrics_path} is damaged: line {number} has no numbers")
-    return entries
-
-
 def _dev_curves(method: Method, metric: str) -> list[Curve]:
     key = Quantity.DEV.key(metric)
-    by_run = (
-        [
-            (row["epoch"], row[key])
-            for row in _entries(method, seed)
-            if key in row and "epoch" in row
-        ]
+    evaluations = [
+        [row for row in RunFolder(method.runs[seed]).read_metrics() if {key, "epoch"} <= row.keys()]
         for seed in method.results
-    )
-    return [np.array(points, dtype=float).T for points in by_run if points]
+    ]
+    by_run = [[(row["epoch"], row[key]) for row in rows] for rows in evaluations if rows]
+    return [np.array(points, dtype=float).T for points in by_run]
 
 
 def _weight_curves(method: Method) -> dict[str, list[Curve]]:
     curves: dict[str, list[Curve]] = defaultdict(list)
-    for seed in method.runs:
+    for path in method.runs.values():
         points: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for entry in _entries(method, seed):
-            for objective, value in Quantity.WEIGHT.read(entry).items():
-                points[objective].append((entry["step"], value))
+        for row in RunFolder(path).read_metrics():
+            for objective, value in Quantity.WEIGHT.read(row).items():
+                points[objective].append((row["step"], value))
         for objective, values in points.items():
             curves[objective].append(np.array(values, dtype=float).T)
     return curves

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -38,80 +37,59 @@ def minimum_detectable_difference(
         return 0.0
     # The shares of the variance are rounded, so that similar comparisons share one simulation.
     shares = [round(part / total, 2) for part in (shared, by_examples, interaction)]
-    return _smallest_shift(_Design(seeds, methods, examples, against, *shares)) * math.sqrt(total)
-
-
-class _Design(NamedTuple):
-    """What is compared, and three shares of the variance."""
-
-    seeds: int
-    methods: int
-    examples: int
-    against: bool
-    shared: float
-    measured: float
-    interaction: float
+    return _smallest_shift(seeds, methods, examples, against, *shares) * math.sqrt(total)
 
 
 @lru_cache(maxsize=256)
-def _smallest_shift(design: _Design) -> float:
-    """Return the minimum detectable difference in units of its standard error."""
-    simulation = _Simulation(design)
+def _smallest_shift(
+    seeds: int,
+    methods: int,
+    examples: int,
+    against: bool,
+    shared: float,
+    by_examples: float,
+    interaction: float,
+) -> float:
+    """Return the minimum detectable difference in units of its standard error: the shift of method
+    0 in simulated comparisons, in which the variance of a difference is 1.
+    """
+    from scipy.special import stdtr
+
+    generator = np.random.default_rng(derive_seed(0, "power", seeds, methods))
+    first, second = np.triu_indices(methods, 1)
+    if against:
+        first, second = first[first == 0], second[first == 0]
+    comparisons = min(_MOST, max(_FEWEST, _PAIRS // len(first)))
+    # The variance of a difference is that of two methods, so each has half of it.
+    scores = generator.normal(size=(comparisons, methods, seeds))
+    scores *= math.sqrt(max(0.0, 1 - shared) * seeds / 2)
+    scores += math.sqrt(shared / 2) * generator.normal(size=(comparisons, methods, 1))
+    differences = scores[:, first] - scores[:, second]
+    shifted, means = first == 0, differences.mean(-1)
+    by_seeds = differences.var(-1, ddof=1) / seeds
+    total = np.maximum(np.maximum(by_seeds, by_examples), by_seeds + by_examples - interaction)
+    parts = by_seeds**2 / (seeds - 1) + by_examples**2 / max(1, examples - 1)
+    freedom = total**2 / np.maximum(parts, 1e-300)
+
+    def power(shift: float) -> float:
+        """Return the share of the pairs with method 0 whose difference is significant."""
+        size = np.abs(means + shift * shifted)
+        with np.errstate(divide="ignore"):
+            p_seeds = 2 * stdtr(seeds - 1, -size / np.sqrt(by_seeds))
+        p_values = np.maximum(p_seeds, 2 * stdtr(freedom, -size / np.sqrt(total)))
+        # Holm's method, for all comparisons at once.
+        order = np.argsort(p_values, axis=1)
+        corrected = np.take_along_axis(p_values, order, 1) * np.arange(len(first), 0, -1)
+        rejected = np.logical_and.accumulate(corrected <= ALPHA, axis=1)
+        return float(np.take_along_axis(rejected, np.argsort(order, axis=1), 1)[:, shifted].mean())
+
     highest = 3.0
-    while simulation.power(highest) < POWER:
+    while power(highest) < POWER:
         highest *= 2
         if highest > 1e4:
             return math.inf
     lowest = 0.0
     while highest - lowest > 0.005 * highest:
         middle = (lowest + highest) / 2
-        lowest, highest = (
-            (lowest, middle) if simulation.power(middle) >= POWER else (middle, highest)
-        )
+        lowest, highest = (lowest, middle) if power(middle) >= POWER else (middle, highest)
     return highest
-
-
-class _Simulation:
-    """Simulated comparisons of methods, those of method 0 shifted; variance of a difference: 1."""
-
-    def __init__(self, design: _Design) -> None:
-        seeds, methods, examples, against, shared, measured, interaction = design
-        generator = np.random.default_rng(derive_seed(0, "power", seeds, methods))
-        first, second = np.triu_indices(methods, 1)
-        if against:
-            first, second = first[first == 0], second[first == 0]
-        comparisons = min(_MOST, max(_FEWEST, _PAIRS // len(first)))
-        # The variance of a difference is that of two methods, so each has half of it.
-        single = generator.normal(size=(comparisons, methods, seeds))
-        single *= math.sqrt(max(0.0, 1 - shared) * seeds / 2)
-        single += math.sqrt(shared / 2) * generator.normal(size=(comparisons, methods, 1))
-        differences = single[:, first] - single[:, second]
-        self.shifted = first == 0
-        self.means = differences.mean(-1)
-        self.by_seeds = differences.var(-1, ddof=1) / seeds
-        both = self.by_seeds + measured - interaction
-        self.total = np.maximum(np.maximum(self.by_seeds, measured), both)
-        self.free_seeds = seeds - 1
-        parts = self.by_seeds**2 / (seeds - 1) + measured**2 / max(1, examples - 1)
-        self.free_both = self.total**2 / np.maximum(parts, 1e-300)
-
-    def power(self, shift: float) -> float:
-        """Return the share of the pairs with method 0 whose difference is significant."""
-        from scipy.special import stdtr
-
-        size = np.abs(self.means + shift * self.shifted)
-        with np.errstate(divide="ignore"):
-            p_seeds = 2 * stdtr(self.free_seeds, -size / np.sqrt(self.by_seeds))
-        p_both = 2 * stdtr(self.free_both, -size / np.sqrt(self.total))
-        return self._rejected(np.maximum(p_seeds, p_both))[:, self.shifted].mean()
-
-    @staticmethod
-    def _rejected(p_values: np.ndarray) -> np.ndarray:
-        """Return which hypotheses Holm's method rejects, ``(comparisons, pairs)``, bool."""
-        pairs = p_values.shape[1]
-        order = np.argsort(p_values, axis=1)
-        ranked = np.take_along_axis(p_values, order, 1)
-        passed = np.logical_and.accumulate(ranked * np.arange(pairs, 0, -1) <= ALPHA, axis=1)
-        rejected = np.empty_like(passed)
-        np.put_along_axis(rejected, order, passed, 1)
-        return rejected

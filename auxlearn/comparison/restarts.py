@@ -63,8 +63,9 @@ def restarts_of(dev: Sequence[float], scores: Sequence[float], count: int) -> Re
     return Restarts(best_of(dev, scores, count), error, total, count)
 
 
-def mean_restarts(found: Sequence[Restarts]) -> Restarts:
+def mean_restarts(of_datasets: Sequence[Restarts]) -> Restarts:
     """Return the mean over data sets, whose seeds are independent."""
-    mean = float(np.mean([one.mean for one in found]))
-    error = math.sqrt(sum(one.error**2 for one in found)) / len(found)
-    return Restarts(mean, error, min(one.seeds for one in found), found[0].count)
+    mean = float(np.mean([restarts.mean for restarts in of_datasets]))
+    error = math.sqrt(sum(restarts.error**2 for restarts in of_datasets)) / len(of_datasets)
+    seeds = min(restarts.seeds for restarts in of_datasets)
+    return Restarts(mean, error, seeds, of_datasets[0].count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,7 +40,11 @@ class MetricComparison:
     def incomplete(self) -> frozenset[str]:
         """Methods that lack a fold, which may be an easy or a hard one, so that means mislead."""
         every = {fold for by_fold in self.scores.values() for fold in by_fold}
-        return frozenset(m for m, own in self.scores.items() if self.by_fold and every - {*own})
+        return frozenset(
+            method
+            for method, by_fold in self.scores.items()
+            if self.by_fold and every - by_fold.keys()
+        )
 
     @property
     def complete(self) -> list[str]:
@@ -91,6 +95,10 @@ class DatasetRuns:
         """Number of folds of the cross-validation that the runs are; 0 if they are none."""
         return folds_of(self.setting)
 
+    def only(self, names: Sequence[str]) -> DatasetRuns:
+        """Return these with the methods of some names, in their order."""
+        return replace(self, methods=[m for name in names for m in self.methods if m.name == name])
+
 
 @dataclass(frozen=True)
 class Block:
@@ -108,7 +116,7 @@ class Block:
 
     def runs_of(self, name: str) -> list[Method]:
         """Return the methods of a name, one for each data set that has it."""
-        return [one for data in self.datasets for one in data.methods if one.name == name]
+        return [m for data in self.datasets for m in data.methods if m.name == name]
 
     @property
     def title(self) -> str:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import SweepError, UserError
-from auxlearn.core.files import name_problem, user_path
+from auxlearn.core.files import user_path
 from auxlearn.core.run_settings import RunSettings
 from auxlearn.core.settings import settings_with
 from auxlearn.results.folder import RunFolder, check_contained, recorded_inputs
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.folder import SweepFolder, set_metrics
-from auxlearn.sweeps.plan import TrialRecord, chosen_trials
+from auxlearn.sweeps.plan import chosen_trials
 from auxlearn.sweeps.sweep_file import FOLD, SETTING_AXES, SweepFile, label
 
 #: Settings that name no method; data, encoder and plug-ins are told apart by their content.
@@ -44,8 +44,8 @@ def run_names(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     by_name: dict[str, list[int]] = defaultdict(list)
     for number, name in enumerate(names):
         by_name[name].append(number)
-    everyone = range(len(configs))
-    shared = {key for key in _differing(everyone, configs, flat) if all(key in one for one in flat)}
+    differing = _differing(range(len(configs)), configs, flat)
+    shared = {key for key in differing if all(key in settings for settings in flat)}
     for name, members in by_name.items():
         differing = shared.union(_differing(members, configs, flat))
         for number in members:
@@ -71,26 +71,25 @@ def _differing(
     }
 
 
-def data_digest(results: RunResults) -> str:
-    """Return what tells data from others of the name; of a fold, what all folds have in common."""
-    return results.dataset.folds or results.dataset.fingerprint
-
-
-def encoder_digest(results: RunResults) -> str:
-    """Return what tells an encoder from others of the name; "" if unknown, or part of a method."""
+def content_digests(results: RunResults) -> dict[str, str]:
+    """Return what tells data and encoder from others of the name: of a fold, what all folds have in
+    common; no encoder if it is unknown, or part of a method.
+    """
+    digests = {"dataset": results.dataset.folds or results.dataset.fingerprint}
     recorded = recorded_inputs(Path(results))
-    known = "encoder" in recorded and results.config.get("init_from") is None
-    return _digest(recorded["encoder"]) if known else ""
+    if "encoder" in recorded and results.config.get("init_from") is None:
+        digests["encoder"] = _digest(recorded["encoder"])
+    return digests
 
 
 def code_digests(results: RunResults) -> dict[str, str]:
     """Return short digests of plug-ins, and of the run that a run began from, by their names."""
     kinds = ("plug-in file ", "task ", "loss ", "weighting ")
     recorded = recorded_inputs(Path(results))
-    found = {name: one for name, one in recorded.items() if name.startswith(kinds)}
+    inputs = {name: content for name, content in recorded.items() if name.startswith(kinds)}
     if results.config.get("init_from") is not None and "encoder" in recorded:
-        found["initial weights"] = recorded["encoder"]
-    return {name: _digest(one)[:8] for name, one in found.items()}
+        inputs["initial weights"] = recorded["encoder"]
+    return {name: _digest(content)[:8] for name, content in inputs.items()}
 
 
 def _digest(content: Any) -> str:
@@ -108,21 +107,18 @@ def _short(config: Mapping[str, Any]) -> str:
 
 def _flat(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of a method as labels, one for each option of a plug-in."""
-    found = {}
+    labels = {}
     for key, value in config.items():
         if key in _NOT_METHOD:
             continue
-        choices = value if key == "aux" else [value] if key in ("weights", "loss") else None
-        if choices is None:
-            found[key] = label(value)
+        if key not in ("aux", "weights", "loss"):
+            labels[key] = label(value)
             continue
-        for number, choice in enumerate(choices):
+        for number, choice in enumerate(value if key == "aux" else [value]):
             for name, options in choice.items() if isinstance(choice, dict) else ():
-                extra = f"{number + 1}." if number else ""
-                found |= {
-                    f"{extra}{name}.{key}": label(one) for key, one in (options or {}).items()
-                }
-    return found
+                place = f"{number + 1}.{name}" if number else name
+                labels |= {f"{place}.{k}": label(option) for k, option in (options or {}).items()}
+    return labels
 
 
 #: Label of a setting whose runs are the folds of a cross-validation.
@@ -165,8 +161,9 @@ class NamedRuns:
     @property
     def published(self) -> tuple[str, Path] | None:
         """Published results that a sweep names, and the folder of the sweep."""
-        named = ((one.published, folder.path) for folder, one in self.sweeps.values())
-        return next(((name, path) for name, path in named if name), None)
+        sweeps = self.sweeps.values()
+        named = ((sweep.published, folder.path) for folder, sweep in sweeps if sweep.published)
+        return next(named, None)
 
 
 def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
@@ -178,34 +175,33 @@ def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
     for path in folders:
         if resolved.count(path.resolve()) > 1:
             raise SweepError(f"{path} is given twice: name each folder once")
-    found = NamedRuns()
-    sweeps = [
-        (SweepFolder(path), SweepFolder(path).read_sweep()) for path in folders if _is_sweep(path)
-    ]
-    names = [sweep.name for _, sweep in sweeps]
-    contents = _Contents()
-    for folder, sweep in sweeps:
-        label = sweep.name if names.count(sweep.name) == 1 else f"{sweep.name}: {folder.path}"
-        found.sweeps[label] = folder, sweep
-        found.runs += _trials_of(folder, sweep, label, contents)
-    single = _single_runs([path for path in folders if not _is_sweep(path)], contents, found.notes)
-    found.runs += single
-    for label, (_, sweep) in found.sweeps.items():
-        if sweep.chosen_axes and any(r.results is None for r in found.runs if r.source == label):
+    named = NamedRuns()
+    is_sweep = {path: (path / "sweep.yaml").is_file() for path in folders}
+    sweeps = [SweepFolder(path) for path in folders if is_sweep[path]]
+    files = [folder.read_sweep() for folder in sweeps]
+    names = [sweep.name for sweep in files]
+    for folder, sweep in zip(sweeps, files, strict=True):
+        source = sweep.name if names.count(sweep.name) == 1 else f"{sweep.name}: {folder.path}"
+        named.sweeps[source] = folder, sweep
+        named.runs += _trials_of(folder, sweep, source)
+    single = _single_runs([path for path in folders if not is_sweep[path]], named.notes)
+    named.runs += single
+    for source, (_, sweep) in named.sweeps.items():
+        if sweep.chosen_axes and any(r.results is None for r in named.runs if r.source == source):
             axes = ", ".join(sweep.chosen_axes)
-            found.notes.append(
-                f"{label} is unfinished: the choice of {axes} on dev may still change"
+            named.notes.append(
+                f"{source} is unfinished: the choice of {axes} on dev may still change"
             )
-    for run in found.runs:
-        run.setting = contents.named(run)
-    configs = []
-    for run in single:
-        assert run.results is not None
-        configs.append(run.results.config | dict(run.setting) | code_digests(run.results))
+    _tell_contents_apart(named.runs)
+    configs = [
+        run.results.config | dict(run.setting) | code_digests(run.results)
+        for run in single
+        if run.results is not None
+    ]
     for run, name in zip(single, run_names(configs), strict=True):
         run.method = name
-    _make_names_unique(found.runs)
-    return found
+    _make_names_unique(named.runs)
+    return named
 
 
 def folds_of(setting: Mapping[str, str]) -> int:
@@ -226,49 +222,36 @@ def without_fold(setting: Setting) -> tuple[Setting, int | None]:
     return (*labels.items(), (FOLDS, f"{count} folds")), int(number)
 
 
-def _is_sweep(path: Path) -> bool:
-    return (path / "sweep.yaml").is_file()
-
-
-class _Contents:
-    """Which content data sets and encoders of one name have."""
-
-    def __init__(self) -> None:
-        # By sweep or path of a single run, axis, name, and method ("" for any): groups of settings
-        # may read the same files with other labels.
-        self._digests: dict[tuple[str | Path, str, str, str], str] = {}
-        self._known: dict[tuple[str, str, bool], set[str]] = defaultdict(set)
-
-    def add(self, run: NamedRun, results: RunResults) -> None:
-        digests = {"dataset": data_digest(results), "encoder": encoder_digest(results)}
+def _tell_contents_apart(runs: Sequence[NamedRun]) -> None:
+    """Append a digest to names of data sets and encoders that stand for several contents. A trial
+    without results has that of its method in the sweep, else that of any trial: groups of settings
+    may read the same files with other labels.
+    """
+    known: dict[tuple[str | Path, str, str, str], str] = {}
+    contents: dict[tuple[str, str, bool], set[str]] = defaultdict(set)
+    for run in runs:
+        digests = {} if run.results is None else content_digests(run.results)
         for axis, name in run.setting:
             if digest := digests.get(axis):
+                folded = axis == "dataset" and FOLD in dict(run.setting)
                 for method in (run.method, ""):
                     place = (run.source or run.path, axis, name, method)
-                    found = self._digests.setdefault(place, digest)
-                    self._known[self._key(run, axis, name)].add(found)
-
-    def named(self, run: NamedRun) -> Setting:
-        """Return the setting of a run, with a digest in names that stand for several contents."""
+                    contents[axis, name, folded].add(known.setdefault(place, digest))
+    for run in runs:
         labels = []
         for axis, name in run.setting:
-            several = len(self._known[self._key(run, axis, name)]) > 1
-            place = (run.source or run.path, axis, name)
-            digest = self._digests.get((*place, run.method)) or self._digests.get((*place, ""), "")
-            labels.append((axis, f"{name} ({digest[:8]})" if digest and several else name))
-        return tuple(labels)
-
-    @staticmethod
-    def _key(run: NamedRun, axis: str, name: str) -> tuple[str, str, bool]:
-        return axis, name, axis == "dataset" and FOLD in dict(run.setting)
+            folded = axis == "dataset" and FOLD in dict(run.setting)
+            place = (run.source or run.path, axis, name, run.method)
+            digest = known.get(place) or known.get((*place[:3], ""), "")
+            apart = digest and len(contents[axis, name, folded]) > 1
+            labels.append((axis, f"{name} ({digest[:8]})" if apart else name))
+        run.setting = tuple(labels)
 
 
 # ------------------------------------------------------------------------------------------- sweeps
 
 
-def _trials_of(
-    folder: SweepFolder, sweep: SweepFile, label: str, contents: _Contents
-) -> Iterator[NamedRun]:
+def _trials_of(folder: SweepFolder, sweep: SweepFile, source: str) -> Iterator[NamedRun]:
     """Yield the trials of a sweep as its folder is now, finished or not."""
     trials = folder.load_plan()
     loaded = {trial.digest: _load(folder, trial.digest) for trial in trials}
@@ -278,54 +261,39 @@ def _trials_of(
         return None if results is None else set_metrics(results, "dev")
 
     chosen = chosen_trials(sweep, trials, dev)
+    apart = (*sweep.competing_axes, *sweep.chosen_axes)
     for trial in trials:
         if set(sweep.axes) - set(trial.cell):
             raise SweepError(
                 f"{folder.path} is damaged: the axes of a trial are not those of sweep.yaml"
             )
-        setting, name = _setting_and_name(sweep, trial)
         results, state, error = loaded[trial.digest]
-        run = NamedRun(
-            folder.run(trial.digest).path,
+        path = folder.run(trial.digest).path
+        if results is not None and results.digest != trial.digest:
+            raise SweepError(
+                f"{folder.path} is damaged: {path} is the run of another trial; run the same "
+                "`auxlearn sweep` again"
+            )
+        labels = {axis: trial.setting[axis] for axis in SETTING_AXES} | dict(trial.cell)
+        competing = {axis: trial.cell[axis] for axis in sweep.competing_axes}
+        yield NamedRun(
+            path,
             trial.seed,
-            setting,
-            name,
+            tuple((axis, name) for axis, name in labels.items() if axis not in apart),
+            ", ".join(competing.values()) or sweep.name,
             results,
-            label,
-            {axis: trial.cell[axis] for axis in sweep.competing_axes},
+            source,
+            competing,
             {axis: trial.cell[axis] for axis in sweep.chosen_axes},
             trial.digest in chosen,
             state,
             error,
         )
-        if results is not None:
-            if results.digest != trial.digest:
-                raise SweepError(
-                    f"{folder.path} is damaged: {run.path} is the run of another trial; run the "
-                    "same `auxlearn sweep` again"
-                )
-            contents.add(run, results)
-        yield run
-
-
-def _setting_and_name(sweep: SweepFile, trial: TrialRecord) -> tuple[Setting, str]:
-    """Return the labels that a trial shares with its competitors, and the name of its method."""
-    apart = (*sweep.competing_axes, *sweep.chosen_axes)
-    setting = {
-        axis: trial.cell.get(axis, trial.setting[axis])
-        for axis in SETTING_AXES
-        if axis not in apart
-    }
-    setting |= {axis: value for axis, value in trial.cell.items() if axis not in apart}
-    name = ", ".join(trial.cell[axis] for axis in sweep.competing_axes)
-    return tuple(setting.items()), name or sweep.name
 
 
 def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str, str]:
     """Return the results of a trial, or its state and error if there are none."""
     try:
-        if problem := name_problem(digest):
-            raise SweepError(f"the trials of {folder.path} are damaged ({problem})")
         run = folder.run(digest)
         if run.finished:
             return RunResults.load(run.path), "finished", ""
@@ -338,9 +306,9 @@ def _load(folder: SweepFolder, digest: str) -> tuple[RunResults | None, str, str
 # --------------------------------------------------------------------------------------------- runs
 
 
-def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -> list[NamedRun]:
+def _single_runs(paths: Sequence[Path], notes: list[str]) -> list[NamedRun]:
     """Return the finished runs, whose methods have no names yet."""
-    found: list[NamedRun] = []
+    runs: list[NamedRun] = []
     unfinished: list[str] = []
     for path in paths:
         run = RunFolder(path)
@@ -353,19 +321,17 @@ def _single_runs(paths: Sequence[Path], contents: _Contents, notes: list[str]) -
         results = RunResults.load(path)
         config = results.config
         labels = {axis: Path(config[axis]).name for axis in ("dataset", "encoder")}
-        labels |= {"metric": config["metric"]}
-        labels |= {FOLD: config[FOLD]} if config.get(FOLD) else {}
-        found.append(NamedRun(path, config["seed"], tuple(labels.items()), "", results))
-        contents.add(found[-1], results)
+        labels |= {"metric": config["metric"]} | ({FOLD: config[FOLD]} if config.get(FOLD) else {})
+        runs.append(NamedRun(path, config["seed"], tuple(labels.items()), "", results))
     if unfinished:
         notes.append(f"left out, as they have not finished: {', '.join(unfinished)}")
-    return found
+    return runs
 
 
 def _not_comparable(path: Path) -> str:
     if not path.exists():
         return f"{path} is not the folder of a sweep or a run: it does not exist"
-    inner = path.is_dir() and any((one / "config.yaml").is_file() for one in path.iterdir())
+    inner = any(path.glob("*/config.yaml"))
     hint = f": to compare the runs in it, write {path}/*" if inner else ""
     return f"{path} is not the folder of a sweep or a run (no sweep.yaml, no config.yaml){hint}"
 
@@ -375,7 +341,7 @@ def _make_names_unique(runs: Sequence[NamedRun]) -> None:
     sources: dict[tuple[str, Setting], dict[str, None]] = {}
     for run in runs:
         sources.setdefault((run.method, run.setting), {})[run.source] = None
-    clashing = {(name, one) for (name, _), group in sources.items() for one in list(group)[1:]}
+    clashing = {(name, later) for (name, _), group in sources.items() for later in list(group)[1:]}
     for run in runs:
         if (run.method, run.source) in clashing:
             run.method = f"{run.method} ({run.source or 'run'})"

@@ -45,24 +45,21 @@ class Predictions:
         return True
 
     def has(self, label: str) -> bool:
-        found = self.kind.per_class(self.truth, self.truth, self.names)
-        return label in found and found[label]["support"] > 0
-
-    def without_each(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return each run's score, and its scores without each example, ``(runs, examples)``."""
-        found = np.array([self.kind.jackknife(metric, one, self.names) for one in self.sums])
-        return found[:, 0], found[:, 1:]
+        of_class = self.kind.per_class(self.truth, self.truth, self.names).get(label)
+        return of_class is not None and of_class["support"] > 0
 
 
-def scores_and_covariance(found: Predictions, metric: str) -> tuple[np.ndarray, np.ndarray]:
+def scores_and_covariance(predictions: Predictions, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the score of each run, and the jackknife's covariance of the scores over samples of
     examples (Efron and Stein, 1981, https://doi.org/10.1214/aos/1176345462); exact for means.
     """
-    scores, without = found.without_each(metric)
-    if found.examples < 2:
+    kind, names, examples = predictions.kind, predictions.names, predictions.examples
+    values = np.array([kind.jackknife(metric, sums, names) for sums in predictions.sums])
+    scores, without = values[:, 0], values[:, 1:]  # without each example, (runs, examples)
+    if examples < 2:
         return scores, np.zeros((len(scores), len(scores)))
     without -= without.mean(1, keepdims=True)
-    return scores, without @ without.T * ((found.examples - 1) / found.examples)
+    return scores, without @ without.T * ((examples - 1) / examples)
 
 
 def read_predictions(
@@ -81,25 +78,25 @@ def read_predictions(
     truth: Any = None
     sums: list[np.ndarray] = []
     for method, seed, path in runs:
-        results = method.results[seed]
-        own: Labels
-        said: Labels
+        labels: Labels
+        predicted: Labels
         values: Sequence[np.ndarray] = ()
         if kind.sums_of_labels:  # the probabilities are not read
-            own, said = read_labels(path, name, numbers)
+            labels, predicted = read_labels(path, name, numbers)
         else:
             stored = read_stored(path, name, kind, names)
-            own, said, values = stored.truth, stored.predicted, stored.values
-        truth = own if truth is None else truth
-        if results.kind is not kind or len(own) != len(truth) or not np.all(own == truth):
+            labels, predicted, values = stored.truth, stored.predicted, stored.values
+        truth = labels if truth is None else truth
+        same = method.results[seed].kind is kind and len(labels) == len(truth)
+        if not same or not np.all(labels == truth):
             raise SweepError(
                 f"'{method.name}' (seed {seed}) and '{runs[0][0].name}' (seed {runs[0][1]}) were "
                 f"evaluated on different examples of '{name}': the data has changed in between, "
                 "run them again"
             )
-        sums.append(kind.sums(own, said, values, names))
+        sums.append(kind.sums(labels, predicted, values, names))
     if kind.sums_of_labels:
         # Classes in alphabetical order, so that the order of the runs changes no digit.
         rank = np.argsort(np.argsort(list(numbers)))
-        names, truth, sums = tuple(sorted(numbers)), rank[truth], [rank[one] for one in sums]
+        names, truth, sums = tuple(sorted(numbers)), rank[truth], [rank[cells] for cells in sums]
     return Predictions(kind, names, truth, sums), places

@@ -154,14 +154,14 @@ def correct(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _compare_two(column: Column, a: str, b: str) -> Pair:
-    one, other = column.scores[a], column.scores[b]
-    seeds = sorted(set(one) & set(other))
-    if seeds and column.sign * np.mean([one[s] - other[s] for s in seeds]) < 0:
-        (a, one), (b, other) = (b, other), (a, one)
-    differences = [one[seed] - other[seed] for seed in seeds]
+    seeds = sorted(set(column.scores[a]) & set(column.scores[b]))
+    if column.sign * np.sum([column.scores[a][s] - column.scores[b][s] for s in seeds]) < 0:
+        a, b = b, a
+    first, second = ([column.scores[name][seed] for seed in seeds] for name in (a, b))
+    difference = float(np.mean(np.subtract(first, second))) if seeds else 0.0
     noise = noise_of(column, {a: 1.0, b: -1.0}, seeds)
-    beats = share_of_wins([one[s] for s in seeds], [other[s] for s in seeds], column.sign)
-    return make_pair(a, b, len(seeds), float(np.mean(differences or [0.0])), beats, noise)
+    beats = share_of_wins(first, second, column.sign)
+    return make_pair(a, b, len(seeds), difference, beats, noise)
 
 
 def share_of_wins(first: Sequence[float], second: Sequence[float], sign: int) -> float:
@@ -224,8 +224,8 @@ def mean_noise(noises: Sequence[Noise]) -> Noise:
 
 def ties_with(name: str, pairs: Sequence[Pair]) -> frozenset[str]:
     """Return the methods whose difference from one of them is not significant."""
-    found = (pair.names - {name} for pair in pairs if name in pair.names and not pair.significant)
-    return frozenset().union(*found)
+    ties = (pair.names for pair in pairs if name in pair.names and not pair.significant)
+    return frozenset().union(*ties) - {name}
 
 
 #: Wins, ties and losses.
@@ -263,23 +263,23 @@ def rank_methods(scores: Mapping[str, Sequence[float]]) -> Ranks:
 def cliques(ranks: Ranks) -> list[tuple[str, ...]]:
     """Return the largest groups of methods, best first, that do not differ significantly."""
     names = sorted(ranks.ranks, key=lambda name: ranks.ranks[name])
-    found: list[tuple[str, ...]] = []
+    groups: list[tuple[str, ...]] = []
     end = 0
     for start, name in enumerate(names):
         limit = ranks.ranks[name] + ranks.critical_difference
         members = [other for other in names[start:] if ranks.ranks[other] < limit]
         if len(members) > 1 and start + len(members) > end:
-            found.append(tuple(members))
+            groups.append(tuple(members))
             end = start + len(members)
-    return found
+    return groups
 
 
 def wins(methods: Sequence[str], columns: Sequence[Sequence[Pair]]) -> dict[str, Record]:
     """Count for each method on how many data sets it beats others, ties, and loses."""
-    found = {}
+    records = {}
     for name in methods:
         pairs = [pair for column in columns for pair in column if name in pair.names]
         ties = sum(not pair.significant for pair in pairs)
         won = sum(pair.significant and pair.first == name for pair in pairs)
-        found[name] = (won, ties, len(pairs) - ties - won)
-    return found
+        records[name] = (won, ties, len(pairs) - ties - won)
+    return records

@@ -12,6 +12,7 @@ import numpy as np
 
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.power import POWER
+from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.result import Block, MetricComparison, RankComparison
 from auxlearn.comparison.statistics import ALPHA, MINIMUM_SEEDS, Pair
 from auxlearn.core.errors import ConfigError, describe
@@ -34,9 +35,7 @@ class RunColumn:
 
     heading: str
     of_run: Callable[[RunResults], float]
-    adds_up: bool = (
-        False  # whether the control, the best of several runs, takes that of all of them
-    )
+    adds_up: bool = False  # whether the best of several runs takes that of all of them
 
 
 #: What can be shown of runs besides scores. A further one needs an entry here, and nothing else.
@@ -51,7 +50,7 @@ class Layout:
     """What tables look like."""
 
     decimals: int = 1  # of scores in percent, 0 to 6
-    show: tuple[str, ...] = ()  # what to add to the scores: of RUN_COLUMNS, seeds or pairs
+    show: Sequence[str] = ()  # what to add to the scores: of RUN_COLUMNS, seeds or pairs
 
     def __post_init__(self) -> None:
         if not isinstance(self.decimals, Integral) or not 0 <= self.decimals <= 6:
@@ -81,10 +80,8 @@ class Part:
 
 def parts(block: Block, layout: Layout, against: str | None) -> Iterator[Part]:
     """Yield the tables of a block: scores, ranks across data sets, and pairs if asked for."""
-    marks = _marks(block, against)
-    yield Part(
-        block.title, score_table(block, layout, against), caption(block), marks, notes(block)
-    )
+    table, marks = score_table(block, layout, against), _marks(block, against)
+    yield Part(block.title, table, caption(block), marks, notes(block))
     for ranks in block.across:
         title = f"Across {ranks.ranks.datasets} data sets: {ranks.set} {metric_title(ranks.metric)}"
         yield Part(title, rank_table(ranks, layout), notes=rank_notes(ranks))
@@ -100,6 +97,7 @@ def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
     counted = "seeds" in layout.show or len(_seed_counts(block)) > 1
     extra = [RUN_COLUMNS[name] for name in RUN_COLUMNS if name in layout.show]
     unit = "runs" if block.folds else "seeds"
+    heads = _heads(block)
     lines: list[dict[tuple[str, str], str]] = []
 
     def line(name: str, count: str, scores: Sequence[str], numbers: Sequence[str]) -> None:
@@ -107,21 +105,22 @@ def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
         cells |= dict(zip(heads, scores, strict=True))
         lines.append(cells | {("", e.heading): n for e, n in zip(extra, numbers, strict=True)})
 
-    heads = _heads(block)
     for name in block.methods:
-        runs = block.runs_of(name)
+        methods = block.runs_of(name)
+        counts = [len(method.runs) for method in methods]
         scores = [_score(column, name, layout, against) for column in block.columns]
-        numbers = [f"{mean_of(runs, column):.1f}" if _has_runs(runs) else "-" for column in extra]
-        line(name, _span([len(method.runs) for method in runs]), scores, numbers)
+        numbers = [f"{mean_of(methods, e):.1f}" if any(counts) else "-" for e in extra]
+        line(name, _span(counts), scores, numbers)
     for name in block.methods:
-        known = [column.restarts[name] for column in block.columns if name in column.restarts]
-        if known:
-            scores = [_best_of(column, name, layout) for column in block.columns]
-            runs, count = block.runs_of(name), known[0].count
-            numbers = [
-                f"{count * mean_of(runs, column):.1f}" if column.adds_up else "" for column in extra
+        best = [column.restarts.get(name) for column in block.columns]
+        if known := [restarts for restarts in best if restarts is not None]:
+            scores = [
+                "-" if one is None else _expected(one, column.metric, layout)
+                for one, column in zip(best, block.columns, strict=True)
             ]
-            line(known[0].name(name), _span([best.seeds for best in known]), scores, numbers)
+            sums = [known[0].count * mean_of(block.runs_of(name), e) for e in extra]
+            numbers = [f"{n:.1f}" if e.adds_up else "" for n, e in zip(sums, extra, strict=True)]
+            line(known[0].name(name), _span([one.seeds for one in known]), scores, numbers)
     if not all(math.isnan(column.detectable) for column in block.columns):
         scores = [_detectable(column, layout) for column in block.columns]
         line("detectable", "", scores, [""] * len(extra))
@@ -130,37 +129,33 @@ def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
 
 def mean_of(methods: Sequence[Method], column: RunColumn) -> float:
     """Return the mean over runs of a number; of folds, over the means of their seeds."""
-    return float(
-        np.mean([value for method in methods for value in method.by_seed(column.of_run).values()])
-    )
+    by_seed = [method.by_seed(column.of_run) for method in methods]
+    return float(np.mean([value for values in by_seed for value in values.values()]))
 
 
-def _has_runs(methods: Sequence[Method]) -> bool:
-    return any(method.runs for method in methods)
-
-
-def rank_table(found: RankComparison, layout: Layout) -> DataFrame:
+def rank_table(comparison: RankComparison, layout: Layout) -> DataFrame:
     """Return the comparison across data sets, best average rank first."""
     heads = ["method", "average rank", "wins/ties/losses", "average", "95% interval"]
     lines = []
-    for name in sorted(found.ranks.ranks, key=lambda name: found.ranks.ranks[name]):
-        mean, half = found.average.means[name], found.average.noises[name].half_width()
+    ranks, average = comparison.ranks.ranks, comparison.average
+    for name in sorted(ranks, key=lambda name: ranks[name]):
+        mean, half = average.means[name], average.noises[name].half_width()
         low, middle, high = (
-            layout.score(value, found.metric) for value in (mean - half, mean, mean + half)
+            layout.score(value, comparison.metric) for value in (mean - half, mean, mean + half)
         )
-        rank, record = f"{found.ranks.ranks[name]:.2f}", "/".join(map(str, found.records[name]))
-        lines.append([name, rank, record, middle, f"{low} to {high}"])
+        record = "/".join(map(str, comparison.records[name]))
+        lines.append([name, f"{ranks[name]:.2f}", record, middle, f"{low} to {high}"])
     return text_table(heads, lines)
 
 
-def rank_notes(found: RankComparison) -> list[str]:
+def rank_notes(comparison: RankComparison) -> list[str]:
     lines = ["Wins, ties and losses against other methods: significant differences on data sets."]
-    if not math.isnan(found.ranks.p_friedman):
+    if not math.isnan(comparison.ranks.p_friedman):
         lines.append(
-            f"Friedman's test over data sets: p = {p_text(found.ranks.p_friedman)}. Nemenyi's "
-            f"critical difference of average ranks: {found.ranks.critical_difference:.2f}."
+            f"Friedman's test over data sets: p = {p_text(comparison.ranks.p_friedman)}. Nemenyi's "
+            f"critical difference of average ranks: {comparison.ranks.critical_difference:.2f}."
         )
-    if found.ranks.datasets < 5:
+    if comparison.ranks.datasets < 5:
         lines.append("Tests over data sets have little power with fewer than five of them.")
     return lines
 
@@ -366,13 +361,8 @@ def _mark(pair: Pair | None, name: str) -> str:
     return f" {BETTER}" if pair.first == name else f" {WORSE}"
 
 
-def _best_of(column: MetricComparison, name: str, layout: Layout) -> str:
-    """Return the expected score of the best of several seeds."""
-    if name not in column.restarts:
-        return "-"
-    best = column.restarts[name]
-    mean, error = (layout.score(value, column.metric) for value in (best.mean, best.error))
-    return f"{mean} (s.e. {error})"
+def _expected(best: Restarts, metric: str, layout: Layout) -> str:
+    return f"{layout.score(best.mean, metric)} (s.e. {layout.score(best.error, metric)})"
 
 
 def _detectable(column: MetricComparison, layout: Layout) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -42,6 +43,16 @@ class RunData:
     validation: Split | None  # the examples that drive the weights, if the weighting needs any
     notes: tuple[str, ...]  # what was done to the data on reading, and which sets were left out
     audits: Path | None = None  # folder that keeps what audits have found
+
+    def evaluated(self, name: str, recorded: Mapping[str, object]) -> Split | None:
+        """Return an evaluation set; ``None`` if it is not there, or if it is a further set whose
+        content is not that of the ``recorded`` inputs of a run.
+        """
+        ood = next((ood for ood in self.ood_sets if ood.source.name == name), None)
+        if ood is None:
+            return (self.dataset.splits | self.dataset.ood).get(name)
+        same = ood_content(ood) == recorded.get(f"out-of-distribution set {name}")
+        return ood.split if same else None
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

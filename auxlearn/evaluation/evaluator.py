@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from auxlearn.core.errors import EncoderError, RunError, describe, some_of
+from auxlearn.core.errors import EncoderError, RunError, some_of
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.core.processes import Processes
 from auxlearn.core.settings import OODSource, Windowing
@@ -51,8 +50,9 @@ class Evaluator:
     entries: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = (self._set_of(name, one) for name, one in self.dataset.everything.items())
-        self._sets = {one.source.name: one for one in (*own, *self.ood_sets) if one is not None}
+        splits = (self._set_of(name, split) for name, split in self.dataset.everything.items())
+        sets = [ood for ood in (*splits, *self.ood_sets) if ood is not None]
+        self._sets = {ood.source.name: ood for ood in sets}
         self._dev = self._sets["dev"]
         self._dev_texts = self.tokenize(self._dev.split)  # dev is evaluated repeatedly
 
@@ -77,9 +77,9 @@ class Evaluator:
 
     def dev_metrics(self, surrogate: str | None) -> dict[str, float]:
         """Return the metrics and the loss on dev, by name; the encoder is in evaluation mode."""
-        found, _ = self._predict_dev()
-        metrics = found.metrics() | {"loss": found.loss()}
-        return metrics if surrogate is None else metrics | {SURROGATE: found.loss(surrogate)}
+        dev, _ = self._predict_dev()
+        metrics = dev.metrics() | {"loss": dev.loss()}
+        return metrics if surrogate is None else metrics | {SURROGATE: dev.loss(surrogate)}
 
     def dev_baseline(self, metric: str) -> float:
         """Return a metric on dev for the constant prediction that is best for train."""
@@ -93,29 +93,29 @@ class Evaluator:
         evaluations = {}
         with self.encoder.evaluating():
             dev, thresholds = self._predict_dev()
-            for name, one in self._sets.items():
-                found = dev if one is self._dev else self._predict(one, one.split, thresholds)
-                partner = self._predict(one, one.partner, thresholds) if one.partner else None
-                truth, said = (
-                    [found.kind.written(label, found.names) for label in labels]
-                    for labels in (found.truth, found.predicted)
+            for name, ood in self._sets.items():
+                of_set = dev if ood is self._dev else self._predict(ood, ood.split, thresholds)
+                partner = self._predict(ood, ood.partner, thresholds) if ood.partner else None
+                truth, predicted = (
+                    [of_set.kind.written(label, of_set.names) for label in labels]
+                    for labels in (of_set.truth, of_set.predicted)
                 )
+                numbered = zip(of_set.lines(), ood.split.ids, strict=True)
                 path = self.predictions / f"{name}.jsonl"
-                numbered = zip(found.lines(), one.split.ids, strict=True)
-                write_predictions(path, truth, said, (line | ids for line, ids in numbered))
-                seen = seen_in_train(self.dataset.splits["train"], one.split)
-                evaluations[name] = evaluate(one, found, partner, seen, self._constant)
+                write_predictions(path, truth, predicted, (line | ids for line, ids in numbered))
+                seen = seen_in_train(self.dataset.splits["train"], ood.split)
+                evaluations[name] = evaluate(ood, of_set, partner, seen, self._constant)
         self.entries = self.encoder.kind.exported(self._constant, thresholds)
         return evaluations
 
     def _predict_dev(self) -> tuple[SetPredictions, np.ndarray | None]:
         """Return the predictions for dev, and the thresholds that are best on it, if asked for."""
-        found = self._predict(self._dev, self._dev.split, None)
+        dev = self._predict(self._dev, self._dev.split, None)
         if not self.choose_thresholds:
-            return found, None
-        thresholds = found.kind.best_thresholds(found.truth, found.outputs)
-        said = [found.kind.decode(one, thresholds) for one in found.outputs]
-        return replace(found, predicted=said), thresholds
+            return dev, None
+        thresholds = dev.kind.best_thresholds(dev.truth, dev.outputs)
+        predicted = [dev.kind.decode(output, thresholds) for output in dev.outputs]
+        return replace(dev, predicted=predicted), thresholds
 
     def _predict(self, ood: OODSet, split: Split, thresholds: np.ndarray | None) -> SetPredictions:
         kind = self.encoder.kind
@@ -149,27 +149,17 @@ class Classifier:
         kind = kind_of(RunFolder(run).read_config().kind)
         model, tokenizer = load_classifier(folder, kind)
         written = model.config.to_dict()
-        entries = {name: written[name] for name in Windowing.model_fields if name in written}
-        try:
-            windowing = Windowing.model_validate(entries)
-        except ValidationError as error:
-            name = str(error.errors()[0]["loc"][0])
-            raise EncoderError(
-                f"{folder / 'config.json'} is damaged: its {name} is {describe(entries[name])}; "
-                "train again or copy the folder again"
-            ) from None
+        windowing = Windowing(**{n: written[n] for n in Windowing.model_fields if n in written})
         results = RunResults.load(run)
-        found, known = (
-            cls(model.to(device), tokenizer, device, results, windowing),
-            results.dataset.label_names,
-        )
-        if list(found.label_names) != list(known):
+        classifier = cls(model.to(device), tokenizer, device, results, windowing)
+        known = results.dataset.label_names
+        if list(classifier.label_names) != list(known):
             raise EncoderError(
                 f"{folder} is not the model of this run: it has the labels "
-                f"{some_of(found.label_names)}, the run {some_of(known)}; train again or copy the "
-                "folder again"
+                f"{some_of(classifier.label_names)}, the run {some_of(known)}; train again or copy "
+                "the folder again"
             )
-        return found
+        return classifier
 
     @property
     def kind(self) -> Kind:
@@ -189,9 +179,9 @@ class Classifier:
         if not texts:
             return []
         kind, tokenizer = self.kind, self.tokenizer
-        own = Tokenization(tokenizer, tokenizer.model_max_length, self.windowing)
-        starts = own.word_starts(texts) if kind.per_token else None
-        tokens = own.tokenize(texts, text_pairs, starts=starts)
+        tokenization = Tokenization(tokenizer, tokenizer.model_max_length, self.windowing)
+        starts = tokenization.word_starts(texts) if kind.per_token else None
+        tokens = tokenization.tokenize(texts, text_pairs, starts=starts)
         constant = self.constant if kind.per_token else None
         outputs = outputs_of(kind, self._logits, tokens, words_of(kind, texts), constant)
         if not all(np.isfinite(output).all() for output in outputs):
@@ -207,35 +197,30 @@ class Classifier:
     @property
     def thresholds(self) -> np.ndarray | None:
         """Probability from which on each label is predicted; ``None`` for 0.5, or without any."""
-        found = getattr(self.model.config, "thresholds", None)
-        return None if found is None else np.asarray(found, dtype=float)
+        thresholds = getattr(self.model.config, "thresholds", None)
+        return None if thresholds is None else np.asarray(thresholds, dtype=float)
 
     @cached_property
     def constant(self) -> Any:
         """The constant prediction of the run."""
-        found = getattr(self.model.config, "constant_prediction", None)
-        if found is not None:
-            return found
+        constant = getattr(self.model.config, "constant_prediction", None)
+        if constant is not None:
+            return constant
         _, predicted = next(iter(self.results.evaluations.values())).majority.class_counts()
-        if not predicted:
-            raise RunError(
-                "the config.json of the model is damaged, it has no constant_prediction: train "
-                "again or copy the folder again"
-            )
         return max(predicted, key=lambda number: predicted[number])
 
     def evaluate(self, ood: OODSet, train: Split | None) -> Evaluation:
         """Evaluate on a set whose labels are mapped to those of the model, ``train`` beside it."""
         outputs = self.outputs(ood.split.texts, ood.split.text_pairs)
-        found = predictions_of(outputs, ood, ood.split, self.thresholds)
+        predictions = predictions_of(outputs, ood, ood.split, self.thresholds)
         seen = seen_in_train(train, ood.split) if train else None
-        return evaluate(ood, found, None, seen, self.constant)
+        return evaluate(ood, predictions, None, seen, self.constant)
 
     def _logits(self, batch: Batch) -> Tensor:
         inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
         if batch.token_type_ids is not None:
             inputs["token_type_ids"] = batch.token_type_ids
-        found = self.model(**{k: upload(v, self.device) for k, v in inputs.items()}).logits
+        logits = self.model(**{k: upload(v, self.device) for k, v in inputs.items()}).logits
         if self.kind.per_token:
-            return found
-        return pool_windows(found, batch, self.windowing.window_pooling)
+            return logits
+        return pool_windows(logits, batch, self.windowing.window_pooling)

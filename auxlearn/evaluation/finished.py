@@ -81,25 +81,23 @@ def evaluate(
     if output is not None:
         read_sets = [dataset for dataset in sets.values() if not in_memory(dataset)]
         check_output_file(expand(output), JSON, read_sets)
-    given: dict[str, Any] = {
+    config = RunFolder(folder).read_config()
+    kind = kind_of(config.kind)
+    if decision != "sum":
+        kind.require("decision argmax")
+    joined, targets = (None, None) if labels is None else _label_maps(labels)
+    changes: dict[str, Any] = {
         "text_column": text_column,
         "text_pair_column": text_pair_column,
         "label_column": label_column,
         "keep_null_labels": keep_null_labels or None,
         "unknown_labels": unknown_labels,
+        "labels": joined,
     }
-    config = RunFolder(folder).read_config()
-    kind = kind_of(config.kind)
-    if decision != "sum":
-        kind.require("decision argmax")
-    targets = None
-    if labels is not None:
-        given["labels"], targets = _label_maps(labels)
-    update = {name: value for name, value in given.items() if value is not None}
-    config = config.model_copy(update=update)
+    config = config.model_copy(update={n: v for n, v in changes.items() if v is not None})
     if not any(map(in_memory, sets.values())):
         refuse_for_files(None, split_column)
-    read = {name: read_evaluated(one, split, config, split_column) for name, one in sets.items()}
+    read = {name: read_evaluated(data, split, config, split_column) for name, data in sets.items()}
     trained = RunResults.load(folder)
     mapped: dict[str, OODSet] = {}
     if foreign := sorted(labels_as_texts(labels or {}).keys() - set(trained.dataset.label_names)):
@@ -121,14 +119,14 @@ def evaluate(
     from auxlearn.encoders.device import usual_torch
     from auxlearn.evaluation.evaluator import Classifier
 
-    found = Evaluations()
+    evaluations = Evaluations()
     with usual_torch():
         classifier = Classifier.of_run(folder)
         for name, (_, train) in read.items():
-            found[name] = classifier.evaluate(mapped[name], train)
+            evaluations[name] = classifier.evaluate(mapped[name], train)
     if output is not None:
-        found.save(expand(output))
-    return found
+        evaluations.save(expand(output))
+    return evaluations
 
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
@@ -179,8 +177,8 @@ def read_evaluated(
     dataset: Any, split: str, config: RunConfig, split_column: str | None
 ) -> tuple[Split, Split | None]:
     """Return the split to evaluate on, and the train split of the same set if there is one."""
-    given = dict(config.columns) | {"kind": kind_of(config.kind).name}
-    return load_evaluated(dataset, split, _EvaluatedColumns(**given), split_column=split_column)
+    columns = _EvaluatedColumns(**dict(config.columns) | {"kind": kind_of(config.kind).name})
+    return load_evaluated(dataset, split, columns, split_column=split_column)
 
 
 def _is_one_set(dataset: Mapping[Any, Any], split: str) -> bool:
@@ -208,12 +206,12 @@ def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
 
 def _label_maps(labels: Mapping[str, Any]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Return the labels that are read as one class, and the label of every other class."""
-    found = labels_as_texts(labels)
-    alone = {name: given[0] for name, given in found.items() if len(given) == 1}
+    by_class = labels_as_texts(labels)
+    alone = {name: texts[0] for name, texts in by_class.items() if len(texts) == 1}
     try:
-        joined = each_label_once({n: given for n, given in found.items() if n not in alone})
+        joined = each_label_once({n: texts for n, texts in by_class.items() if n not in alone})
         for name in alone:  # several classes may have one label, but not one of a list
-            each_label_once(joined | {name: found[name]})
+            each_label_once(joined | {name: by_class[name]})
     except ValueError as error:
         raise DataError(f"labels: {error}") from None
     return joined, alone

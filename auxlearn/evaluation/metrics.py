@@ -56,12 +56,14 @@ def score(
     )
 
 
-def scores_of(found: SetPredictions, rows: np.ndarray | None = None, whole: bool = False) -> Scores:
+def scores_of(
+    of_set: SetPredictions, rows: np.ndarray | None = None, whole: bool = False
+) -> Scores:
     """Return the scores of all examples, or of those of some rows."""
-    truth, said, outputs = found.truth, found.predicted, found.outputs
+    columns: Any = (of_set.truth, of_set.predicted, of_set.outputs)
     if rows is not None:
-        truth, said, outputs = ([one[n] for n in rows.tolist()] for one in (truth, said, outputs))
-    return score(found.kind, truth, said, outputs, found.names, whole or rows is None)
+        columns = ([column[row] for row in rows.tolist()] for column in columns)
+    return score(of_set.kind, *columns, of_set.names, whole or rows is None)
 
 
 def evaluate(

@@ -41,8 +41,11 @@ class TextSource:
     table: Table
     path: Path | None = None  # the file that they come from, if it is a table
     frame: Any = None  # the DataFrame that they come from
-    text_column: str | None = None  # column of the texts, where the source itself names it
-    text_pair_column: str | None = None  # column of the second texts, likewise
+    listed: bool = False  # whether it has no columns of its own: "text" and "text_pair" are ours
+
+    def column(self, of_run: str | None, usual: str) -> str | None:
+        """Return the column of the run if the source has it; new texts may have other columns."""
+        return usual if self.listed else of_run if of_run in self.table.columns else None
 
     def to_frame(self, table: Table) -> pandas.DataFrame:
         """Return a table with predictions as a DataFrame, with the index of the source."""
@@ -60,8 +63,7 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
         if text_pairs is not None:
             raise DataError(f"second texts are a column of {texts}: leave text_pairs out")
         table, is_table = read_texts_file(texts)
-        names = (None, None) if is_table else ("text", "text_pair")
-        return TextSource(table, texts if is_table else None, None, *names)
+        return TextSource(table, texts if is_table else None, listed=not is_table)
     if isinstance(texts, str):
         if Path(texts).suffix.lower() in (".txt", *READ_FORMATS) and len(texts.split()) == 1:
             raise DataError(
@@ -80,23 +82,23 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
                 )
             columns["text_pair"] = list(text_pairs)
         table = replace(read_memory_table(columns), where="the texts")
-        return TextSource(table, None, None, "text", "text_pair")
+        return TextSource(table, listed=True)
     if text_pairs is not None:
         raise DataError("second texts are a column of the table: leave text_pairs out")
     frame = texts if hasattr(texts, "iloc") else None
-    return TextSource(read_memory_table(texts), None, frame)
+    return TextSource(read_memory_table(texts), frame=frame)
 
 
 def texts_of(texts: Any, text_column: str | None = None) -> Split:
     """Return texts, of a file or in memory, as an unlabelled split."""
     source = table_of(texts)
-    if source.text_column and text_column not in (None, source.text_column):
+    if source.listed and text_column not in (None, "text"):
         where = f"{source.table.where} has a text per line and" if isinstance(texts, Path) else ""
         raise DataError(
             f"{where or 'texts have'} no column '{shorten(str(text_column))}': leave "
             f"{'--text-column' if where else 'it'} out"
         )
-    column = source.text_column or text_column or "text"
+    column = text_column or "text"
     if not len(source.table):
         raise DataError("there is no text")
     if column not in source.table.columns:
@@ -112,17 +114,16 @@ def read_texts_file(path: Path) -> tuple[Table, bool]:
     return texts_table(read_table_or_lines(path), str(path))
 
 
-def texts_table(found: Table | list[str], where: str) -> tuple[Table, bool]:
+def texts_table(lines: Table | list[str], where: str) -> tuple[Table, bool]:
     """Return what was read as a table, without blank lines, and whether it was one."""
-    if isinstance(found, Table):
-        return found, True
-    rows = {number: line.strip() for number, line in enumerate(found, 1) if not is_blank(line)}
+    if isinstance(lines, Table):
+        return lines, True
+    rows = {number: line.strip() for number, line in enumerate(lines, 1) if not is_blank(line)}
     if not rows:
         raise DataError(f"{where} contains no text")
-    inside = found[: max(rows)]
-    blank = [number for number, line in enumerate(inside, 1) if is_blank(line)]
-    lines = "line" if len(blank) == 1 else "lines"
-    note = f"blank lines are left out: {lines} {some_of(blank)} of {where}"
+    blank = [number for number in range(1, max(rows)) if number not in rows]
+    plural = "" if len(blank) == 1 else "s"
+    note = f"blank lines are left out: line{plural} {some_of(blank)} of {where}"
     notes = (note,) if blank else ()
     return Table(where, {"text": list(rows.values())}, list(rows), notes=notes), False
 
@@ -184,17 +185,15 @@ def classify(
     model_of(run)
     config = RunFolder(run).read_config()
     columns = Columns(
-        text_column=text_column or source.text_column or _known(config.text_column, source),
-        text_pair_column=text_pair_column
-        or source.text_pair_column
-        or _known(config.text_pair_column, source),
+        text_column=text_column or source.column(config.text_column, "text"),
+        text_pair_column=text_pair_column or source.column(config.text_pair_column, "text_pair"),
     )
     check_distinct(columns)
     kind, table = kind_of(config.kind), source.table
     text = find_text(table.columns, columns, kind.text_columns)
     reading = columns.model_copy(update={"text_column": text})
-    given = [table.columns[one] for one in (text, reading.text_pair) if one in table.columns]
-    rows = [row for row in range(len(table)) if not any(is_empty(one[row]) for one in given)]
+    read = [table.columns[name] for name in (text, reading.text_pair) if name in table.columns]
+    rows = [row for row in range(len(table)) if not any(is_empty(column[row]) for column in read)]
     part = table.select(rows) if 0 < len(rows) < len(table) else table
     readable = kind.texts(part, text) if text in table.columns else part
     texts, pairs = _texts(readable, reading, RunResults.load(run).dataset.pairs)
@@ -203,8 +202,7 @@ def classify(
 
     classifier = Classifier.of_run(run)
     names = [LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
-    taken = [name for name in names if name in table.columns]
-    if taken:
+    if taken := [name for name in names if name in table.columns]:
         raise DataError(
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
             "written to: rename it or leave it out"
@@ -216,17 +214,13 @@ def classify(
         count = len(table) - len(part)
         note = f"rows without a text, and so without a prediction: {count:,}, the first is {first}"
         table = replace(table, notes=(*table.notes, note))
-        by_row = {name: dict(zip(rows, one, strict=True)) for name, one in added.items()}
-        added = {name: [one.get(row) for row in range(len(table))] for name, one in by_row.items()}
+        for name, column in added.items():
+            by_row = dict(zip(rows, column, strict=True))
+            added[name] = [by_row.get(row) for row in range(len(table))]
     table = replace(table, columns=table.columns | added)
     if output is not None:
         write_table(output, table)
     return table, columns
-
-
-def _known(column: str | None, source: TextSource) -> str | None:
-    """Return the column of the run if the source has it; new texts may have other columns."""
-    return column if column in source.table.columns else None
 
 
 def prediction_columns(
@@ -248,24 +242,21 @@ def _texts(
     if len(table) == 0:
         raise DataError(f"{table.where} contains no text")
     has_pairs = columns.text_pair in table.columns
-    given = columns.text_pair != USUAL.text_pair
-    for role, name, needed in (
-        ("text", columns.text, True),
-        ("text-pair", columns.text_pair, given),
-    ):
-        if needed and name not in table.columns:
+    asked = columns.text_pair != USUAL.text_pair
+    needed = {"text": columns.text} | ({"text-pair": columns.text_pair} if asked else {})
+    for role, name in needed.items():
+        if name not in table.columns:
             raise no_column(table, name, role)
     if trained_on_pairs and not has_pairs:
         raise DataError(
             f"the run was trained on pairs of texts, but these are single texts ({table.where}): "
             "give a table with a column 'text_pair', or name the column with --text-pair-column"
         )
-    if trained_on_pairs is False and has_pairs:
-        if given:
-            raise DataError(
-                "the run was trained on single texts, so it takes no second ones: leave "
-                "--text-pair-column out"
-            )
-        has_pairs = False
+    if trained_on_pairs is False and asked:
+        raise DataError(
+            "the run was trained on single texts, so it takes no second ones: leave "
+            "--text-pair-column out"
+        )
+    has_pairs = has_pairs and trained_on_pairs is not False
     pairs = text_values(table, columns.text_pair) if has_pairs else None
     return text_values(table, columns.text), pairs

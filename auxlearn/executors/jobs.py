@@ -122,9 +122,9 @@ def executor_maker(
             "local, or {slurm: {partition: gpu}}"
         ) from None
     cls, options = EXECUTORS.get(choice.name), EXECUTORS.options(choice.name)
-    found: Settings = validate(options, choice.options, f"executor {choice.name}")
-    given = {"jobs": jobs, "threads": threads, **found.model_dump()}
-    return lambda folder: cls(folder=folder, **given)
+    settings: Settings = validate(options, choice.options, f"executor {choice.name}")
+    asked = {"jobs": jobs, "threads": threads, **settings.model_dump()}
+    return lambda folder: cls(folder=folder, **asked)
 
 
 def run_jobs(

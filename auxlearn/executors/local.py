@@ -104,16 +104,14 @@ class _Slot:
     def collect(self, stopping: bool) -> Outcome:
         assert self.job is not None
         assert self.future is not None
-        error = self.future.exception()
-        digest = self.job.digest
+        error, digest = self.future.exception(), self.job.digest
         if error is None:
             outcome = self.future.result()
         elif stopping:
             outcome = Outcome(digest, "interrupted", "stopped before its first checkpoint")
         else:
-            outcome = Outcome(
-                digest, "killed", _cause_of_death(error, kills_for_memory() > self._kills)
-            )
+            cause = _cause_of_death(error, kills_for_memory() > self._kills)
+            outcome = Outcome(digest, "killed", cause)
         self.job = self.future = None
         if outcome.state in ("crash", "out of memory", "killed"):
             self.shut_down()  # such a trial may have left the process in any state
@@ -166,10 +164,10 @@ def kills_for_memory() -> int:
 
 def _cause_of_death(error: BaseException, memory_ran_out: bool) -> str:
     """Return how a worker process ended, from the message of loky's error."""
-    found = re.search(r"\{(?:SIG)?(\w+)\((-?\d+)\)", str(error))
-    if found is None:
+    match = re.search(r"\{(?:SIG)?(\w+)\((-?\d+)\)", str(error))
+    if match is None:
         return f"its process ended: {type(error).__name__}"
-    name, code = found.groups()
+    name, code = match.groups()
     if int(code) >= 0:
         return f"its process ended with exit code {code}"
     advice = " as memory ran out" if name == "KILL" and memory_ran_out else ""

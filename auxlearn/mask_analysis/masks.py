@@ -64,7 +64,7 @@ class MaskReport:
 
     def sentences(self) -> list[str]:
         """Return what the numbers say of each task, one sentence each."""
-        return [_sentence(task, found) for task, found in self.spreads.items()]
+        return [_sentence(task, measured) for task, measured in self.spreads.items()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON has it, with the sentences, and without single tokens."""
@@ -82,19 +82,13 @@ class MaskReport:
             "token": self.token_groups,
         }
         rows = [
-            {
-                "grouped_by": kind,
-                "group": group.name,
-                "tokens": group.tokens,
-                "task": task,
-                "probability": rate,
-                "random": group.random[task],
-            }
+            (kind, group.name, group.tokens, task, rate, group.random[task])
             for kind, members in kinds.items()
             for group in members
             for task, rate in group.rates.items()
         ]
-        return to_csv(pandas.DataFrame(rows))
+        heads = ["grouped_by", "group", "tokens", "task", "probability", "random"]
+        return to_csv(pandas.DataFrame(rows, columns=heads))
 
     def shown_texts(self, coloured: bool) -> Iterator[Text]:
         """Yield the texts for the console, each once for each task: tokens on red are masked more
@@ -107,17 +101,13 @@ class MaskReport:
                 line = Text(f"{text.example} {task}: ")
                 for token, rate, times in zip(text.tokens, rates, text.times(task), strict=True):
                     shown = shorten(token, LONGEST)
-                    if coloured:
-                        light = 247 - round(200 * min(1.0, abs(times - 1)))
-                        ground = f"rgb(247,{light},{light})"
-                        if times < 1:
-                            ground = f"rgb({light},{light},247)"
-                        line.append(
-                            shown, style=f"{'white' if light < 130 else 'black'} on {ground}"
-                        )
-                        line.append(" ")
-                    else:
+                    if not coloured:
                         line.append(f"{shown}({100 * rate:.0f}) ")
+                        continue
+                    light = 247 - round(200 * min(1.0, abs(times - 1)))
+                    ground = f"{light},{light},247" if times < 1 else f"247,{light},{light}"
+                    ink = "white" if light < 130 else "black"
+                    line.append(shown, style=f"{ink} on rgb({ground})").append(" ")
                 yield line
 
 
@@ -136,27 +126,38 @@ def inspect_masks(
         raise ConfigError("no auxiliary task is given: choose one with --aux, such as --aux l3mask")
     validation = build_weighting(config).validation_source
     parts = Materials.read(config, reporter, validation)
-    split, rows = _sample(parts.data.train, examples, config.seed)
+    split = parts.data.train
+    rows = list(range(len(split)))
+    if examples is not None and examples < len(split):
+        generator = rng.generator(config.seed, "inspected examples")
+        rows = sorted(torch.randperm(len(split), generator=generator)[:examples].tolist())
+        split = split.select(rows)
     tokenizer = parts.encoder.tokenizer
     notes: list[str] = []
     tasks = _masking_tasks(parts, split, notes)
     first = next(iter(tasks))
     tokens = tasks[first].texts
     rates = {name: _mask_rates(task, name) for name, task in tasks.items()}
-    apart = [name for name, task in tasks.items() if not _same_texts(task.texts, tokens)]
+    apart = [
+        name
+        for name, task in tasks.items()
+        if not torch.equal(task.texts.input_ids, tokens.input_ids)
+        or not torch.equal(task.texts.offsets, tokens.offsets)
+    ]
     notes += [
         f"{name} draws from other texts than {first}: it has no part in the tables"
         for name in apart
     ]
     tables = {name: token_table(tasks[name].texts, {name: rates[name]}) for name in apart}
     together = {name: values for name, values in rates.items() if name not in apart}
-    table = token_table(tokens, together)
+    table, names = token_table(tokens, together), list(together)
     tagger, tags = _tags(first, tokens, tokenizer, split, config, notes)
-    names = list(together)
+    by_tag = []
+    if tags is not None:
+        by_tag = groups(table, names, np.array(tags, dtype=object)[table["place"]])
     by_token = groups(
         table, names, table["id"], lambda token: str(tokenizer.convert_ids_to_tokens(int(token)))
     )
-    tags_of_table = None if tags is None else np.array(tags, dtype=object)[table["place"]]
     return MaskReport(
         dataset=parts.data.dataset.name,
         encoder=config.encoder,
@@ -164,23 +165,12 @@ def inspect_masks(
         tokens=len(table),
         spreads={name: spread(tables.get(name, table), name) for name in tasks},
         tagger=tagger,
-        parts_of_speech=[]
-        if tags_of_table is None
-        else ranked(groups(table, names, tags_of_table), first),
+        parts_of_speech=ranked(by_tag, first),
         frequencies=by_frequency(table, names),
         token_groups=ranked(by_token, first),
         texts=_shown(tokens, together, tokenizer, rows, texts),
         notes=notes,
     )
-
-
-def _sample(train: Split, examples: int | None, seed: int) -> tuple[Split, list[int]]:
-    """Return some of the training examples in their order, and their numbers."""
-    if examples is None or examples >= len(train):
-        return train, list(range(len(train)))
-    generator = rng.generator(seed, "inspected examples")
-    rows = sorted(torch.randperm(len(train), generator=generator)[:examples].tolist())
-    return train.select(rows), rows
 
 
 def _masking_tasks(
@@ -189,15 +179,13 @@ def _masking_tasks(
     """Return the prepared tasks that define mask probabilities; the others get a note."""
     config = parts.config
     texts = parts.perturbed(parts.tokenize(split))
-    found: dict[str, MaskedLanguageModelling] = {}
-    others = []
-    for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
-        task = prepare_task(choice, parts.context(name, split, texts))
-        if isinstance(task, MaskedLanguageModelling):
-            found[name] = task
-        else:
-            others.append(name)
-    if not found:
+    tasks = {
+        name: prepare_task(choice, parts.context(name, split, texts))
+        for name, choice in zip(config.objective_names()[1:], config.aux, strict=True)
+    }
+    masking = {n: task for n, task in tasks.items() if isinstance(task, MaskedLanguageModelling)}
+    others = [name for name in tasks if name not in masking]
+    if not masking:
         raise ConfigError(
             f"{', '.join(others)}: no mask probabilities, as it masks nothing or all tokens alike: "
             "choose a task that has them, such as l3mask or random_mlm, with --aux"
@@ -205,7 +193,7 @@ def _masking_tasks(
     notes += [
         f"{name} is left out: it masks nothing, or all tokens of a text alike" for name in others
     ]
-    return found
+    return masking
 
 
 def _mask_rates(task: MaskedLanguageModelling, name: str) -> np.ndarray:
@@ -218,10 +206,6 @@ def _mask_rates(task: MaskedLanguageModelling, name: str) -> np.ndarray:
     return rates.numpy()
 
 
-def _same_texts(one: TokenizedTexts, other: TokenizedTexts) -> bool:
-    return torch.equal(one.input_ids, other.input_ids) and torch.equal(one.offsets, other.offsets)
-
-
 def _tags(
     task: str,
     texts: TokenizedTexts,
@@ -231,17 +215,15 @@ def _tags(
     notes: list[str],
 ) -> tuple[str | None, list[str | None] | None]:
     """Return the name of the tagger and the part of speech of each token, if there are any."""
-    found = find_tagger()
-    if found is None:
+    if (found := find_tagger()) is None:
         notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
         return None, None
-    tagger, name = found
     tokenization = Tokenization(tokenizer, config.max_length, config.windowing)
-    tags = token_tags(split, texts, tokenization, tagger)
+    tags = token_tags(split, texts, tokenization, found[0])
     if tags is None:
         notes.append(f"no parts of speech: the texts of {task} are not those of the data set")
         return None, None
-    return name, tags
+    return found[1], tags
 
 
 def _shown(
@@ -252,29 +234,27 @@ def _shown(
     count: int,
 ) -> list[ShownText]:
     shown = []
+    ids, words = texts.input_ids.numpy(), texts.words.numpy()
     for number in range(min(count, len(texts))):
         places = np.arange(int(texts.offsets[number]), int(texts.offsets[number + 1]))
-        places = places[texts.words.numpy()[places] >= 0]
-        names = [
-            tokenizer.decode([token]).strip() or "_"
-            for token in texts.input_ids.numpy()[places].tolist()
-        ]
-        own = {task: values[places].tolist() for task, values in rates.items()}
+        places = places[words[places] >= 0]
+        names = [tokenizer.decode([token]).strip() or "_" for token in ids[places].tolist()]
+        by_task = {task: values[places].tolist() for task, values in rates.items()}
         maskable = max(1, int(texts.maskable.numpy()[places].sum()))
-        random = {task: sum(values) / maskable for task, values in own.items()}
-        shown.append(ShownText(rows[number % len(rows)], names, own, random))
+        random = {task: sum(values) / maskable for task, values in by_task.items()}
+        shown.append(ShownText(rows[number % len(rows)], names, by_task, random))
     return shown
 
 
-def _sentence(task: str, found: Spread) -> str:
-    if not found.mean:
+def _sentence(task: str, measured: Spread) -> str:
+    if not measured.mean:
         return f"{task} masks nothing: the encoder knows no token of these texts"
-    mean = f"mean probability {found.mean:.3f}"
-    if found.moved < 1e-9:
+    mean = f"mean probability {measured.mean:.3f}"
+    if measured.moved < 1e-9:
         return f"{task} masks all tokens of a text with one probability, as random masking ({mean})"
-    nearly = " is nearly random masking on these texts: it" if found.nearly_random else ""
+    nearly = " is nearly random masking on these texts: it" if measured.nearly_random else ""
     return (
-        f"{task}{nearly} puts {found.moved:.1%} of its masks on other tokens than random masking "
-        f"would ({mean}, 90% of the tokens between {found.percentile_5:.3f} and "
-        f"{found.percentile_95:.3f})"
+        f"{task}{nearly} puts {measured.moved:.1%} of its masks on other tokens than random "
+        f"masking would ({mean}, 90% of the tokens between {measured.percentile_5:.3f} and "
+        f"{measured.percentile_95:.3f})"
     )

@@ -45,15 +45,15 @@ if TYPE_CHECKING:
 #: Texts per forward pass.
 BATCH_SIZE = 64
 
+#: Columns of the substituted tokens in ``substitutions.csv``.
+SUBSTITUTION = ["example", "epoch", "step", "task", "position", "masked", "substituted"]
+
 
 def token_table(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> DataFrame:
-    """Return the masked tokens, one row each: the record (by its number), example, epoch, step and
-    task, the position, the tokens ``masked`` and ``substituted`` as text, and whether they are the
-    ``same``, the substitute is ``unknown``, and the word has ``kept_pos``, its part of speech (the
-    first two letters of its tag: all nouns are one class, all verbs another; missing without a
-    tagger, and where nothing changed).
+    """Return the masked tokens, one row each. ``kept_pos``: the word kept the first two letters of
+    its tag (all nouns are one class, all verbs another); missing without a tagger or a change.
     """
     import pandas
 
@@ -67,22 +67,21 @@ def token_table(
         for position, token in pairs:
             before, word = record.input_ids[position], record.words[position]
             rows.append(
-                {
-                    "record": number,
-                    "example": record.example,
-                    "epoch": record.epoch,
-                    "step": record.step,
-                    "task": record.task,
-                    "position": position,
-                    "masked": tokenizer.decode([before]).strip(),
-                    "substituted": tokenizer.decode([token]).strip(),
-                    "same": token == before,
-                    "unknown": token == tokenizer.unk_token_id,
-                    "kept_pos": old[word][:2] == new[word][:2] if old and token != before else None,
-                }
+                (
+                    number,
+                    record.example,
+                    record.epoch,
+                    record.step,
+                    record.task,
+                    position,
+                    tokenizer.decode([before]).strip(),
+                    tokenizer.decode([token]).strip(),
+                    token == before,
+                    token == tokenizer.unk_token_id,
+                    old[word][:2] == new[word][:2] if old and token != before else None,
+                )
             )
-    columns = ["record", "example", "epoch", "step", "task", "position", "masked", "substituted"]
-    return pandas.DataFrame(rows, columns=[*columns, "same", "unknown", "kept_pos"])
+    return pandas.DataFrame(rows, columns=["record", *SUBSTITUTION, "same", "unknown", "kept_pos"])
 
 
 def token_statistics(records: Sequence[PerturbationRecord], tokens: DataFrame) -> dict[str, Any]:
@@ -282,9 +281,7 @@ def perturbations(
         ],
         texts=_texts(records, tables["this run"], tokenizer, texts),
         notes=notes,
-        substitutions=tables["this run"][
-            ["example", "epoch", "step", "task", "position", "masked", "substituted"]
-        ],
+        substitutions=tables["this run"][SUBSTITUTION],
     )
     if target is not None:
         report.save(target)

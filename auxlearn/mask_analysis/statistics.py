@@ -47,16 +47,9 @@ class Group:
     rates: dict[str, float]  # mean probability to be masked, by task
     random: dict[str, float]  # the same by random masking at the same mean in each text
 
-    def ratio(self, task: str) -> float:
-        """Return how many times as often a task masks these tokens as random masking does."""
-        return self.rates[task] / self.random[task] if self.random[task] else 0.0
-
 
 def groups(
-    table: DataFrame,
-    tasks: Sequence[str],
-    keys: Any,
-    name: Callable[[Any], str] = str,
+    table: DataFrame, tasks: Sequence[str], keys: Any, name: Callable[[Any], str] = str
 ) -> list[Group]:
     """Return groups of tokens by their keys, ascending; tokens without a key are left out."""
     by_key = table.groupby(np.asarray(keys))
@@ -73,9 +66,9 @@ def groups(
     ]
 
 
-def ranked(found: Sequence[Group], task: str) -> list[Group]:
+def ranked(members: Sequence[Group], task: str) -> list[Group]:
     """Return groups with what a task masks most often first."""
-    return sorted(found, key=lambda group: (-group.rates[task], group.name))
+    return sorted(members, key=lambda group: (-group.rates[task], group.name))
 
 
 def by_frequency(table: DataFrame, tasks: Sequence[str]) -> list[Group]:
@@ -110,11 +103,8 @@ def spread(table: DataFrame, task: str) -> Spread:
     values = table[f"rate {task}"]
     by_text = values.groupby(table["text"])
     equal = 1 / by_text.transform("size")
-    shares = (values / by_text.transform("sum")).fillna(
-        equal
-    )  # in a text without masks, equal ones
+    # In a text without masks, shares are equal.
+    shares = (values / by_text.transform("sum")).fillna(equal)
     distance = (shares - equal).abs().groupby(table["text"]).sum() / 2
-    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
-    return Spread(
-        float(values.mean()), float(low), float(middle), float(high), float(distance.mean())
-    )
+    low, middle, high = map(float, np.quantile(values, [0.05, 0.5, 0.95]))
+    return Spread(float(values.mean()), low, middle, high, float(distance.mean()))

@@ -16,7 +16,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from auxlearn.comparison.compare import Options, compare_runs, example_intervals
+from auxlearn.comparison.compare import compare_runs, example_intervals
 from auxlearn.comparison.formats import Comparison
 from auxlearn.comparison.plots import figures_of
 from auxlearn.comparison.runs import NamedRun, NamedRuns, named_runs
@@ -148,10 +148,16 @@ class Collection:
 
     named: NamedRuns
     runs: list[Run]
-    unfinished: list[NamedRun]
-    sweeps: list[SweepFolder]
     notes: list[str]
     open: bool
+
+    @property
+    def sweeps(self) -> list[SweepFolder]:
+        return [folder for folder, _ in self.named.sweeps.values()]
+
+    @property
+    def unfinished(self) -> list[NamedRun]:
+        return [run for run in self.named.runs if run.results is None]
 
 
 def collect(folders: Sequence[Path]) -> Collection:
@@ -163,10 +169,10 @@ def collect(folders: Sequence[Path]) -> Collection:
                 f"{folder} is neither a run nor a sweep: it has no config.yaml and no sweep.yaml"
             )
         finished_folder(folder)
-    found = named_runs(folders)
+    named = named_runs(folders)
     notes, hidden = [], set()
-    for name, (place, sweep) in found.sweeps.items():
-        trials = [run for run in found.runs if run.source == name]
+    for name, (place, sweep) in named.sweeps.items():
+        trials = [run for run in named.runs if run.source == name]
         if (place.path / RESULTS).is_file() and all(run.state != "unfinished" for run in trials):
             continue
         count = sum(run.results is not None for run in trials)
@@ -175,21 +181,18 @@ def collect(folders: Sequence[Path]) -> Collection:
             hidden.add(name)
     known: dict[tuple[object, ...], Path] = {}
     runs = []
-    for one in found.runs:
-        if one.results is None:
+    for run in named.runs:
+        if run.results is None:
             continue
-        key = (one.setting, title_of(one))
-        if (other := known.setdefault(key, one.path)) != one.path:
+        key = (run.setting, title_of(run))
+        if (other := known.setdefault(key, run.path)) != run.path:
             raise RunError(
-                f"{other} and {one.path} are runs of the same method, data and seed, which "
+                f"{other} and {run.path} are runs of the same method, data and seed, which "
                 "would count as two seeds: leave one of them out"
             )
-        config = RunFolder(one.path).with_own_data(load_config(one.path / "config.yaml"))
-        reveal = one.chosen and one.source not in hidden
-        runs.append(Run(one, one.results, config, reveal))
-    unfinished = [one for one in found.runs if one.results is None]
-    sweeps = [folder for folder, _ in found.sweeps.values()]
-    return Collection(found, runs, unfinished, sweeps, notes, bool(hidden))
+        config = RunFolder(run.path).with_own_data(load_config(run.path / "config.yaml"))
+        runs.append(Run(run, run.results, config, run.chosen and run.source not in hidden))
+    return Collection(named, runs, notes, bool(hidden))
 
 
 def title_of(run: NamedRun) -> str:
@@ -276,10 +279,8 @@ class RunView:
 
 
 def _choice(choice: Any) -> str:
-    options = ", ".join(
-        f"{key} {value}" for key, value in choice.options.items() if value is not None
-    )
-    return f"{choice.written} ({options})" if options else str(choice.written)
+    options = [f"{key} {value}" for key, value in choice.options.items() if value is not None]
+    return f"{choice.written} ({', '.join(options)})" if options else str(choice.written)
 
 
 def _cell(text: str) -> Markup:
@@ -321,14 +322,16 @@ def render(
         folders=[str(path) for path in paths],
         collection=collection,
         views=views,
-        unfinished=[(title_of(one), one) for one in collection.unfinished],
+        unfinished=[(title_of(run), run) for run in collection.unfinished],
         comparison=comparison,
         figures=_figures(comparison) if comparison else [],
         serious=_grouped_warnings(views),
         table_notes=table_notes,
         sweep_commands=[
-            shlex.join(["auxlearn", "sweep", f"{path}/sweep.yaml", "--output", f"{path}{again}"])
-            for path in (sweep.path for sweep in collection.sweeps)
+            shlex.join(
+                ["auxlearn", "sweep", f"{s.path}/sweep.yaml", "--output", f"{s.path}{again}"]
+            )
+            for s in collection.sweeps
         ],
         most_lines=MOST_LINES,
         most_plots=MOST_PLOTS,
@@ -357,10 +360,9 @@ def _compared(collection: Collection, restarts: int | None) -> tuple[Comparison 
         return None, []
     sets = ["dev"] if collection.open else []
     measured = [run.results.evaluations["dev"].all.metrics for run in collection.runs]
-    metrics = list(dict.fromkeys(metric for one in measured for metric in one))
+    metrics = [metric for of_run in measured for metric in of_run]
     try:
-        options = Options(metrics=metrics, sets=sets, restarts=restarts)
-        return compare_runs(collection.named, options), []
+        return compare_runs(collection.named, metrics=metrics, sets=sets, restarts=restarts), []
     except UserError as error:
         if restarts is not None:
             raise

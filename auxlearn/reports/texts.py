@@ -19,8 +19,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import RunError, UserError, first_fault
 from auxlearn.core.files import read_json
 from auxlearn.core.settings import Columns
-from auxlearn.data.dataset import Split
-from auxlearn.data.run_data import RunData, load_run_data, ood_content
+from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
@@ -120,24 +119,15 @@ class DataReader:
         return None, [f"texts are left out, and the data is not audited: {data}"]
 
 
-def split_of(data: RunData, run: Run, name: str) -> Split | None:
-    """Return the examples of an evaluation set; ``None`` if they are not those of the run."""
-    ood = next((ood for ood in data.ood_sets if ood.source.name == name), None)
-    if ood is None:
-        return (data.dataset.splits | data.dataset.ood).get(name)
-    recorded = recorded_inputs(run.path)
-    same = ood_content(ood) == recorded.get(f"out-of-distribution set {name}")
-    return ood.split if same else None
-
-
 def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
     """Return the misclassified examples of each set, at most so many of each."""
     shown: list[Mistake] = []
     total: dict[str, int] = {}
     kind = run.results.kind
+    recorded = recorded_inputs(run.path)
     for name in run.sets:
         evaluation, labels = run.results.evaluations[name].all, run.results.names_of(name)
-        split = None if data is None else split_of(data, run, name)
+        split = None if data is None else data.evaluated(name, recorded)
         if split is not None and len(split) != evaluation.examples:
             split = None
         path = predictions_path(run.path, name)
@@ -198,8 +188,7 @@ def perturbed_texts(run: Run, limit: int) -> MarkedTexts | None:
     names = run.results.dataset.label_names
     texts = []
     for example, record in sorted(last.items())[:limit]:
-        known = record.label is not None and 0 <= record.label < len(names)
-        label = f", {names[record.label]}" if known and record.label is not None else ""
+        label = "" if record.label is None else f", {names[record.label]}"
         title = f"example {example + 1}{label}, epoch {record.epoch}"
         texts.append((title, _pieces(record, decode)))
     return MarkedTexts(
@@ -241,13 +230,9 @@ def _pieces(record: PerturbationRecord, decode: Callable[[Sequence[int]], str]) 
             pieces.append(Piece(decode([token for _, token in group]), "plain"))
             continue
         for place, token in group:
-            after = new[place]
-            kept = after == token
-            pieces.append(
-                Piece(decode([token]), "kept")
-                if kept
-                else Piece(decode([token]), "changed", decode([after]))
-            )
+            kept = new[place] == token
+            after = "" if kept else decode([new[place]])
+            pieces.append(Piece(decode([token]), "kept" if kept else "changed", after))
     return pieces
 
 
@@ -262,11 +247,14 @@ def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
     path = run.path / MASKS_FILE
     try:
         shown = TypeAdapter(list[ShownText]).validate_python(read_json(path)["texts"])
-        texts = [
-            (f"example {text.example + 1}, {task}", _rated(text, task))
-            for text in shown
-            for task in text.rates
-        ]
+        texts = []
+        for text in shown:
+            for task in text.rates:
+                pieces = [
+                    Piece(cut(token), "rated", level=sum(times >= least for least in LEVELS))
+                    for token, times in zip(text.tokens, text.times(task), strict=True)
+                ]
+                texts.append((f"example {text.example + 1}, {task}", pieces))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -281,10 +269,3 @@ def masked_texts(run: Run, limit: int) -> MarkedTexts | None:
         "and underlined beyond.",
         texts[:limit],
     )
-
-
-def _rated(text: ShownText, task: str) -> list[Piece]:
-    return [
-        Piece(cut(token), "rated", level=sum(times >= bound for bound in LEVELS))
-        for token, times in zip(text.tokens, text.times(task), strict=True)
-    ]

@@ -150,20 +150,17 @@ def describe_row(row: Mapping[str, Any]) -> str:
 def _parts(row: Mapping[str, Any]) -> list[str]:
     quantities = (Quantity.WEIGHT, Quantity.LOSS, Quantity.DEV)
     weights, losses, dev = (quantity.read(row) for quantity in quantities)
-    in_order = [*(name for name in weights if name in losses), *losses]  # the primary task first
+    in_order = {name: losses[name] for name in weights if name in losses}  # the primary task first
+    shown = {
+        "loss": in_order | losses,
+        "weights": weights if len(weights) > 1 else {},
+        "dev": {metric.title: dev[key] for key, metric in all_metrics().items() if key in dev},
+    }
     parts = [f"epoch {row['epoch']:.1f}"] if "epoch" in row else []
-    if losses:
-        parts.append(_metrics_line("loss", {name: losses[name] for name in in_order}))
-    if len(weights) > 1:
-        parts.append(_metrics_line("weights", weights))
-    if dev:
-        shown = {one.title: dev[key] for key, one in all_metrics().items() if key in dev}
-        parts.append(_metrics_line("dev", shown))
+    for title, numbers in shown.items():
+        if numbers:
+            parts.append(" ".join([title, *(f"{n} {value:.3f}" for n, value in numbers.items())]))
     return parts
-
-
-def _metrics_line(title: str, metrics: Mapping[str, float]) -> str:
-    return " ".join([title, *(f"{name} {value:.3f}" for name, value in metrics.items())])
 
 
 def print_results(*items: str | DataFrame | Table) -> None:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 from auxlearn.core.errors import RunError
 from auxlearn.core.files import read_record, write_checked_json
@@ -72,10 +71,11 @@ def with_peak_memory(environment: Environment) -> Environment:
 
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes on Linux
     peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found: dict[str, Any] = {"peak_memory_mb": round(peak / 1e6, 1)}
-    if torch.cuda.is_initialized():
-        found["peak_gpu_memory_mb"] = round(torch.cuda.max_memory_allocated() / 1e6, 1)
-    return replace(environment, **found)
+    environment = replace(environment, peak_memory_mb=round(peak / 1e6, 1))
+    if not torch.cuda.is_initialized():
+        return environment
+    peak = torch.cuda.max_memory_allocated()
+    return replace(environment, peak_gpu_memory_mb=round(peak / 1e6, 1))
 
 
 def describe_environment() -> Environment:

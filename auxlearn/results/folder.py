@@ -65,13 +65,6 @@ from auxlearn.results.record import FILE, RunResults, recorded_file
 FAULT, _LOG = "error.log", "_auxlearn_log"
 
 
-def _digest(settings: dict[str, Any]) -> str | None:
-    try:
-        return digest_of(settings)
-    except (KeyError, TypeError):  # some are missing, although all were written
-        return None
-
-
 def default_output(config: RunConfig) -> Path:
     """Return the folder in ``runs/`` named by the settings; equal settings have the same folder."""
     parts = [
@@ -117,8 +110,12 @@ class RunFolder:
             raise RunError(no_run(self.path))
         settings = read_yaml(file, "configuration", ConfigError)
         config: RunConfig = validate(RunConfig, settings, str(file))
+        try:
+            digest = digest_of(settings)
+        except (KeyError, TypeError):  # some are missing, although all were written
+            digest = None
         # The content of plug-in files, which is part of the hash, may be another one by now.
-        if not settings.get("plugins") and written_digest(self.path) != _digest(settings):
+        if not settings.get("plugins") and written_digest(self.path) != digest:
             raise RunError(
                 f"{file} has been changed since it was written (its settings are not those of the "
                 f"hash in its first line): restore it, or delete {self.path} to train again"
@@ -131,8 +128,8 @@ class RunFolder:
         if saved == os.path.normpath(config.dataset) or expand(config.dataset).is_dir():
             return config
         places = [folder / saved for folder in (self.path, self.path.absolute().parents[1])]
-        found = next((str(place) for place in places if place.is_dir()), config.dataset)
-        return config.model_copy(update={"dataset": found})
+        place = next((str(place) for place in places if place.is_dir()), config.dataset)
+        return config.model_copy(update={"dataset": place})
 
     @property
     def in_use(self) -> bool:
@@ -267,8 +264,8 @@ def recorded_inputs(run: Path) -> dict[str, Mapping[str, str]]:
     """Return the inputs that a run has recorded, see :mod:`auxlearn.training.inputs`."""
     path = run / "inputs.json"
     try:
-        found = read_checked_json(path)["inputs"]
-        return TypeAdapter(dict[str, Mapping[str, str]]).validate_python(found)
+        content = read_checked_json(path)["inputs"]
+        return TypeAdapter(dict[str, Mapping[str, str]]).validate_python(content)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError) as error:

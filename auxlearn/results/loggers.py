@@ -41,11 +41,12 @@ class ReportedRun:
     def identity(self) -> str:
         """Return the random id of the run, 16 hexadecimal digits, which its folder keeps."""
         path = self.folder / IDENTITY
-        found = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
-        if not re.fullmatch("[0-9a-f]{16}", found):
-            found = secrets.token_hex(8)
-            write_text(path, f"{found}\n")
-        return found
+        known = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+        if re.fullmatch("[0-9a-f]{16}", known):
+            return known
+        identity = secrets.token_hex(8)
+        write_text(path, f"{identity}\n")
+        return identity
 
 
 class RunReporter(ABC):
@@ -121,8 +122,8 @@ class ForwardingReporter(Reporter):
         """Send the scores of the exported checkpoint on every evaluated set to the trackers."""
         scores = {
             f"final/{name}/{metric}": value
-            for name, found in results.evaluations.items()
-            for metric, value in found.all.metrics.items()
+            for name, evaluation in results.evaluations.items()
+            for metric, value in evaluation.all.metrics.items()
         }
         entry = {"kind": "final", "step": results.steps, **scores}
         self._each(lambda tracker: tracker.log(entry))
@@ -254,9 +255,7 @@ class MLflow(RunReporter):
             return str(earlier[0].info.run_id)
         tags = {MLFLOW_IDENTITY: identity, FOLDER: str(self.run.folder.absolute())}
         run = self._client.create_run(experiment, run_name=self.run.name, tags=tags)
-        parameters = [
-            self._entities.Param(key, str(value)[:LONGEST])
-            for key, value in self.run.settings.items()
-        ]
+        settings = self.run.settings.items()
+        parameters = [self._entities.Param(key, str(value)[:LONGEST]) for key, value in settings]
         self._client.log_batch(run.info.run_id, params=parameters)
         return str(run.info.run_id)

@@ -76,15 +76,12 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         content["datasets"] = [hub["type"]]
     entries: list[dict[str, Any]] = []
     other = results.dataset.ood
-    for name, found in results.evaluations.items():
-        metrics = [
-            {
-                "type": kind.metrics[metric].hub_id,
-                "name": kind.metrics[metric].title[0].upper() + kind.metrics[metric].title[1:],
-                "value": round(value, 6),
-            }
-            for metric, value in found.all.metrics.items()
-        ]
+    for name, evaluation in results.evaluations.items():
+        metrics = []
+        for metric, value in evaluation.all.metrics.items():
+            hub_id, title = kind.metrics[metric].hub_id, kind.metrics[metric].title
+            title = title[0].upper() + title[1:]
+            metrics.append({"type": hub_id, "name": title, "value": round(value, 6)})
         # An out-of-distribution set is one split of another data set.
         data = name if name in other else results.dataset.name
         source = hub if hub and name not in other else {"type": data}

@@ -39,10 +39,10 @@ def check_output_file(
         raise UserError(f"{path} is {what}: choose another --output")
     check_unowned(path)
     place = _resolved(path)
-    for given in inputs:
-        source = expand(given)
+    for read in inputs:
+        source = expand(read)
         if os.path.isdir(source) and source.resolve() in place.parents:
-            raise UserError(f"{path} is in {given}, which is read: choose another --output")
+            raise UserError(f"{path} is in {read}, which is read: choose another --output")
         if os.path.isfile(source) and os.path.exists(path) and path.samefile(source):
             raise UserError(f"{path} is the file that is read: choose another --output")
     if path.suffix.lower() not in endings:
@@ -60,7 +60,7 @@ def check_output_folder(path: Path, own: str = "") -> None:
             raise UserError(f"{path} is the folder of a {kind}: choose another --output")
     held = {"an encoder": ["*.safetensors"], "a data set": [f"train{end}" for end in READ_FORMATS]}
     for what, patterns in held.items():
-        if what != own and any(found for pattern in patterns for found in path.glob(pattern)):
+        if what != own and any(match for pattern in patterns for match in path.glob(pattern)):
             raise UserError(f"{path} holds {what}: choose another --output")
 
 

@@ -86,9 +86,9 @@ class PerturbationLog:
 
     def flush(self, processes: Processes) -> None:
         """Write the perturbations that all processes have recorded, before a checkpoint."""
-        found = processes.gather([asdict(one) for one in self._pending.values()])
-        if records := [one for records in found for one in records]:
-            append_jsonl(self.path, sorted(records, key=lambda one: one["step"]))
+        gathered = processes.gather([asdict(record) for record in self._pending.values()])
+        if records := [record for of_process in gathered for record in of_process]:
+            append_jsonl(self.path, sorted(records, key=lambda record: record["step"]))
         self._pending = {}
 
     def truncate(self, last_step: int) -> None:

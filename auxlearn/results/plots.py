@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from auxlearn.core.metric_names import VALIDATION, Quantity
 from auxlearn.kinds.metrics import difference, metric_of, metric_title
 from auxlearn.results.figures import (
@@ -104,8 +106,8 @@ class RunPlots:
         return {name: panels for name, panels in plots.items() if panels}
 
     def series(self, key: str) -> Series:
-        found = [(entry["step"], entry[key]) for entry in self.entries if key in entry]
-        return [step for step, _ in found], [value for _, value in found]
+        entries = [entry for entry in self.entries if key in entry]
+        return [entry["step"] for entry in entries], [entry[key] for entry in entries]
 
     def names(self, quantity: Quantity) -> list[str]:
         """Return the objectives, pairs or metrics that there are values of, in order."""
@@ -242,42 +244,36 @@ class RunPlots:
 
     def gradients(self) -> list[Panel]:
         """Return the panels of cosines, conflicts and norms that were measured."""
-        pairs = [pair.split("/") for pair in self.names(Quantity.GRADIENT_COSINE)]
-        objectives = list(self.results.weights)
+        cosine = Quantity.GRADIENT_COSINE
+        pairs = [pair.split("/") for pair in self.names(cosine)]
         between = {
-            ", ".join(pair): Quantity.GRADIENT_COSINE.key("/".join(pair))
-            for pair in pairs
-            if VALIDATION not in pair
-        }
-        with_validation = {
-            name: Quantity.GRADIENT_COSINE.key(f"{name}/{VALIDATION}")
-            for name in objectives
-            if [name, VALIDATION] in pairs
+            ", ".join(pair): cosine.key("/".join(pair)) for pair in pairs if VALIDATION not in pair
         }
         # What the weighting has recorded itself stands in for what was not measured.
-        with_validation |= {
-            name: Quantity.COSINE.key(name)
-            for name in self.names(Quantity.COSINE)
-            if name not in with_validation
+        with_validation = {
+            name: cosine.key(f"{name}/{VALIDATION}")
+            for name in self.results.weights
+            if [name, VALIDATION] in pairs
         }
+        recorded = {name: Quantity.COSINE.key(name) for name in self.names(Quantity.COSINE)}
+        with_validation |= {n: key for n, key in recorded.items() if n not in with_validation}
         conflicts = {}
         for pair in self.names(Quantity.CONFLICT):
             key = Quantity.CONFLICT.key(pair)
-            values = self.series(key)[1]
-            share = sum(values) / len(values)
+            share = np.mean(self.series(key)[1])
             conflicts[f"{pair.replace('/', ', ')}\n({share:.0%} of all)"] = key
-        quantity = Quantity.GRADIENT_NORM
-        norms = {name: quantity.key(name) for name in self.names(quantity)}
-        norms = norms or {n: Quantity.NORM.key(n) for n in self.names(Quantity.NORM)}
-        panels = []
-        for title, keys in (
-            ("cosine of two\ngradients", between),
-            ("cosine with the\nvalidation gradient", with_validation),
-            ("share of steps\nin conflict", conflicts),
-        ):
-            if keys:
-                panels.append(self.lines(title, keys, smooth=True, bottom=None))
-        if norms:
+        panels = [
+            self.lines(title, keys, smooth=True, bottom=None)
+            for title, keys in (
+                ("cosine of two\ngradients", between),
+                ("cosine with the\nvalidation gradient", with_validation),
+                ("share of steps\nin conflict", conflicts),
+            )
+            if keys
+        ]
+        measured = self.names(Quantity.GRADIENT_NORM)
+        quantity = Quantity.GRADIENT_NORM if measured else Quantity.NORM
+        if norms := {name: quantity.key(name) for name in self.names(quantity)}:
             drawn = self.lines("norm of the\ngradient", norms, smooth=True, bottom=None)
 
             def panel(axes: Axes) -> None:
@@ -292,11 +288,8 @@ def draw_smoothed(axes: Axes, series: Series, label: str, style: Mapping[str, An
     """Draw a noisy series: faint points, and a moving average over a sixth of them as a line."""
     steps, values = series
     half = len(values) // 12
-    means = [
-        sum(part) / len(part)
-        for place in range(len(values))
-        if (part := values[max(0, place - half) : place + half + 1])
-    ]
+    parts = [values[max(0, place - half) : place + half + 1] for place in range(len(values))]
+    means = [sum(part) / len(part) for part in parts]
     if half:
         axes.plot(steps, values, ".", color=style["color"], markersize=3, alpha=0.35)
     axes.plot(steps, means, label=label, marker=line_marker(steps), **style)

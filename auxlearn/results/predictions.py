@@ -43,10 +43,11 @@ def write_predictions(
     numbers: Iterable[Mapping[str, Any]],
 ) -> None:
     """Write one JSON line per example: its label, the predicted one, and probabilities."""
-    lines = [
-        json.dumps({"label": label, "predicted": said, **further}, ensure_ascii=False)
-        for label, said, further in zip(labels, predicted, numbers, strict=True)
-    ]
+    rows = (
+        {"label": true, "predicted": told, **further}
+        for true, told, further in zip(labels, predicted, numbers, strict=True)
+    )
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     write_bytes(path, ("\n".join(lines) + "\n").encode())
 
 
@@ -67,10 +68,8 @@ def read_labels(run: Path, name: str, numbers: dict[str, int]) -> tuple[np.ndarr
         head, comma, _ = line.partition(', "probabilities": ')
         if head not in known:
             content = json.loads(head + "}" if comma else head)
-            true, said = (
-                numbers.setdefault(content[key], len(numbers)) for key in ("label", "predicted")
-            )
-            known[head] = true, said
+            true = numbers.setdefault(content["label"], len(numbers))
+            known[head] = true, numbers.setdefault(content["predicted"], len(numbers))
         cells.append(known[head])
     truth, predicted = np.array(cells, dtype=np.int32).T
     return truth, predicted
@@ -83,23 +82,23 @@ def read_predictions(
     index = {label: number for number, label in enumerate(label_names)}
     for line in prediction_lines(run, name):
         content = json.loads(line)
-        found = content.get("probabilities", []) if not kind.per_token else []
+        values = content.get("probabilities", []) if not kind.per_token else []
         yield Prediction(
             kind.encode(content["label"], index),
             kind.encode(content["predicted"], index),
             content,
-            {label: float(p) for label, p in zip(label_names, found, strict=bool(found))},
+            {label: float(p) for label, p in zip(label_names, values, strict=bool(values))},
         )
 
 
 def read_stored(run: Path, name: str, kind: Kind, label_names: Sequence[str]) -> Stored:
     """Return what a run has stored of an evaluation set, of any kind of labels."""
-    found = Stored([], [], [])
+    stored = Stored([], [], [])
     for prediction in read_predictions(run, name, kind, label_names):
-        found.truth.append(prediction.truth)
-        found.predicted.append(prediction.predicted)
-        found.values.append(kind.stored(prediction.content, label_names))
-    return found
+        stored.truth.append(prediction.truth)
+        stored.predicted.append(prediction.predicted)
+        stored.values.append(kind.stored(prediction.content, label_names))
+    return stored
 
 
 def predictions_path(run: Path, name: str) -> Path:

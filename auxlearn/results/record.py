@@ -127,8 +127,8 @@ def _nested(content: Any) -> Any:
     if not isinstance(content, Mapping):
         return content
     names = ("examples", "per_class", "confusion")
-    own = {name: content[name] for name in names if name in content}
-    return own | {"metrics": {name: v for name, v in content.items() if name not in own}}
+    fields = {name: content[name] for name in names if name in content}
+    return fields | {"metrics": {name: v for name, v in content.items() if name not in fields}}
 
 
 #: Scores as the file holds them.
@@ -410,49 +410,48 @@ class RunResults:
         path = (folder := expand(folder)) / FILE
         advice = "delete it and run again"
         try:
-            found = read_record(RunResults, path, RunError, advice, exact=True)
+            results = read_record(RunResults, path, RunError, advice, exact=True)
         except FileNotFoundError:
             raise RunError(f"{folder} holds no {FILE}: the run is not finished") from None
-        if problem := next(filter(None, map(name_problem, found.evaluations)), None):
+        if problem := next(filter(None, map(name_problem, results.evaluations)), None):
             # They name files of predictions.
             raise RunError(f"{path} is damaged ({problem}): {advice}")
         written = written_digest(folder)
-        if written not in ("", found.digest):
+        if written not in ("", results.digest):
             raise RunError(
-                f"{path} is of another run than config.yaml (hash {found.digest}, not {written}): "
-                f"{advice}"
+                f"{path} is of another run than config.yaml (hash {results.digest}, not "
+                f"{written}): {advice}"
             )
-        return replace(found, folder=folder.absolute())
+        return replace(results, folder=folder.absolute())
 
     def warnings(self) -> list[str]:
         """Return what a reader of the scores must know first, one sentence each."""
         unused = [name for name, weight in self.weights.items() if weight == 0]
         left_out = [self.account[name] for name in unused if name in self.account]
         dev = self.evaluations["dev"]
-        found, constant = dev.all.metrics, dev.majority.metrics
-        # Errors show predictions of a wrong size, which correlations do not.
-        judged = {
-            *(name for name in found if metric_of(name).is_error),
-            *([] if self.degenerate else [self.config["metric"]]),
-        }
-        lines = [
-            f"{metric_title(metric)} on dev, {found[metric]:,.3f}, is no better than "
-            f"{constant[metric]:,.3f}, that of always predicting {self.kind.constant_title}; "
-            f"try {self._untried()}"
-            for metric in sorted(judged)
-            if sign(metric) * (found[metric] - constant[metric]) <= 0
-        ]
-        if self.degenerate is not None:
-            said = f"on dev the best checkpoint {self.degenerate}; try {self._untried()}"
-            lines = [f"degenerate run, which has learned nothing: {said}", *lines]
-        return [*lines, *left_out]
-
-    def _untried(self) -> str:
-        """Return what may help a run that has learned too little, but for what is set already."""
+        scores, constant = dev.all.metrics, dev.majority.metrics
+        # What may help, but for what is set already.
         advice = ["more epochs", "another learning rate", *self.kind.untried(self.config)]
         if sum(weight > 0 for weight in self.weights.values()) > 1:
             advice.append("a smaller share of the auxiliary tasks")
-        return f"{', '.join(advice[:-1])} or {advice[-1]}"
+        untried = f"{', '.join(advice[:-1])} or {advice[-1]}"
+        lines = []
+        if self.degenerate is not None:
+            lines.append(
+                "degenerate run, which has learned nothing: on dev the best checkpoint "
+                f"{self.degenerate}; try {untried}"
+            )
+        # Errors show predictions of a wrong size, which correlations do not.
+        judged = {name for name in scores if metric_of(name).is_error}
+        judged |= set() if self.degenerate else {self.config["metric"]}
+        lines += [
+            f"{metric_title(metric)} on dev, {scores[metric]:,.3f}, is no better than "
+            f"{constant[metric]:,.3f}, that of always predicting {self.kind.constant_title}; "
+            f"try {untried}"
+            for metric in sorted(judged)
+            if sign(metric) * (scores[metric] - constant[metric]) <= 0
+        ]
+        return [*lines, *left_out]
 
     def reproducible(self) -> dict[str, Any]:
         """Return all that a repeated run must reproduce: everything but times and hardware."""
@@ -480,9 +479,9 @@ def recorded_file(run: Path, name: str) -> Path:
 
 def factor_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
     """Return the latest weights of factors in ``metrics.jsonl``, by task, axis and value."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    table: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
         for key, weight in Quantity.FACTOR.read(row).items():
             task, axis, value = key.split("/", 2)
-            found.setdefault(task, {}).setdefault(axis, {})[value] = weight
-    return found
+            table.setdefault(task, {}).setdefault(axis, {})[value] = weight
+    return table

@@ -128,17 +128,14 @@ def metrics_table(evaluations: Mapping[str, Evaluation]) -> DataFrame:
     """Return the metrics of evaluation sets, their subsets and paired examples: on all examples,
     on those whose text is not in train if there are others, and of the majority class.
     """
-    seen = any(found.seen_examples for found in evaluations.values())
-    paired = any(found.pair_accuracy is not None for found in evaluations.values())
+    seen = any(evaluation.seen_examples for evaluation in evaluations.values())
+    paired = any(evaluation.pair_accuracy is not None for evaluation in evaluations.values())
     metrics = list(next(iter(evaluations.values())).all.metrics)
 
     def scored(scores: Scores | None, before: str = "") -> dict[str, str]:
-        return {
-            f"{before}{metric_title(metric)}": "-"
-            if scores is None
-            else f"{scores.metrics[metric]:.3f}"
-            for metric in metrics
-        }
+        values = ["-" if scores is None else f"{scores.metrics[metric]:.3f}" for metric in metrics]
+        titles = [f"{before}{metric_title(metric)}" for metric in metrics]
+        return dict(zip(titles, values, strict=True))
 
     rows: list[dict[str, str]] = []
     for name, found in evaluations.items():
@@ -151,12 +148,10 @@ def metrics_table(evaluations: Mapping[str, Evaluation]) -> DataFrame:
             share = found.pair_accuracy
             row["pair accuracy"] = "-" if share is None else f"{share:.3f}"
         rows.append(row | scored(found.majority, "majority "))
-        subsets = dict(found.subsets)
-        if found.partner is not None:
-            subsets["paired examples"] = found.partner
+        partner = {} if found.partner is None else {"paired examples": found.partner}
         rows += [
             {"set": f"{name}, {subset}", "examples": str(scores.examples), **scored(scores)}
-            for subset, scores in subsets.items()
+            for subset, scores in (found.subsets | partner).items()
         ]
     heads = list(rows[0])
     return text_table(heads, ([row.get(head, "-") for head in heads] for row in rows))
@@ -166,36 +161,27 @@ def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
     """Return what to know of :func:`metrics_table`: sets that the model tells nothing of (that of
     dev is among the warnings of a run), unknown labels, and texts seen in train.
     """
-    by_chance = [
-        f"{name}: the model {found.chance}"
-        for name, found in evaluations.items()
-        if found.chance is not None and name != "dev"
-    ]
-    unknown = [
-        f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is unknown "
-        "to the model; they count as wrong"
-        for name, found in evaluations.items()
-        if found.unknown_labels
-    ]
-    seen = [
-        f"{name}: the text of {found.seen_examples} of {found.all.examples} examples is also in "
-        "train; the unseen columns leave these out"
-        for name, found in evaluations.items()
-        if found.seen_examples
-    ]
+    by_chance, unknown, seen = [], [], []
+    for name, found in evaluations.items():
+        if found.chance is not None and name != "dev":
+            by_chance.append(f"{name}: the model {found.chance}")
+        if found.unknown_labels:
+            unknown.append(
+                f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is "
+                "unknown to the model; they count as wrong"
+            )
+        if found.seen_examples:
+            seen.append(
+                f"{name}: the text of {found.seen_examples} of {found.all.examples} examples is "
+                "also in train; the unseen columns leave these out"
+            )
     return [*by_chance, *unknown, *seen]
 
 
 def branches_table(results: RunResults, seconds: bool = True) -> DataFrame:
     """Return the runs that a rule has compared, one line for each, in the order of training."""
-    metric = results.config["metric"]
-    heads = [
-        "run",
-        f"dev {metric_title(metric)}",
-        "gain",
-        f"gain of loss ({results.kind.unit})",
-        "taken",
-    ]
+    metric, unit = results.config["metric"], results.kind.unit
+    heads = ["run", f"dev {metric_title(metric)}", "gain", f"gain of loss ({unit})", "taken"]
     single = next((branch.value for branch in results.branches if branch.gain is None), 0.0)
     lines = []
     for branch in results.branches:

@@ -50,22 +50,14 @@ def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
 
 def check_sources(sweep: SweepFile, trials: Iterable[Trial], reader: InputReader) -> None:
     """Refuse data sets and encoders that cannot be read, and settings that do not fit them."""
+    made = sweep.pretrain
+    awaited = made is not None and not (expand(made.output) / "config.json").is_file()
     for trial in trials:
-        if awaits_pretraining(sweep, trial):
-            continue
+        if made is not None and awaited and trial.config.encoder == made.output:
+            continue  # its encoder is still to be pretrained by the sweep
         reader.read(trial.config)
         if sweep.select.metric:
             reader.read(trial.config.model_copy(update={"metric": sweep.select.metric}))
-
-
-def awaits_pretraining(sweep: SweepFile, trial: Trial) -> bool:
-    """Whether the encoder of a trial is still to be pretrained by the sweep."""
-    made = sweep.pretrain
-    return (
-        made is not None
-        and trial.config.encoder == made.output
-        and not (expand(made.output) / "config.json").is_file()
-    )
 
 
 def run_sweep(
@@ -110,15 +102,11 @@ class _SweepRun:
                 reader = self._add(trials)
                 if begins:  # refuse what would fail trials, before the first
                     if self._pending:
-                        check_cache_folder(
-                            None if self.cache_dir is None else expand(self.cache_dir)
-                        )
+                        check_cache_folder(expand(self.cache_dir) if self.cache_dir else None)
                     check_sources(self.sweep, self._pending, reader)
                     if self._pending and self.sweep.pretrain is not None:
-                        pretrain(
-                            **self.sweep.pretrain.model_dump(exclude_unset=True),
-                            reporter=self.reporter,
-                        )
+                        made = self.sweep.pretrain.model_dump(exclude_unset=True)
+                        pretrain(**made, reporter=self.reporter)
                     bar = self.reporter.progress("trials of the sweep", self.total)
                     self._advance = stack.enter_context(bar)
                     self._advance(self.ended)
@@ -150,12 +138,12 @@ class _SweepRun:
 
     def _refuse_changed(self, trial: Trial, reader: InputReader) -> None:
         """Refuse a trial that has begun with other data, another encoder or other code."""
-        found = compare_inputs(self.folder, trial, reader)
-        for line in found.missing:
+        inputs = compare_inputs(self.folder, trial, reader)
+        for line in inputs.missing:
             self._say_once(f"{line}: finished trials are kept")
-        if found.changed:
+        if inputs.changed:
             raise SweepError(
-                f"'{trial.title}' cannot be part of the sweep, as {found.changes} since it began: "
+                f"'{trial.title}' cannot be part of the sweep, as {inputs.changes} since it began: "
                 f"choose another --output, or delete {self.folder.run(trial.digest).path} to train "
                 "it again"
             )

@@ -80,17 +80,16 @@ class SweepFolder:
     def check(self) -> None:
         """Check, before any work is done, that a sweep can use the folder."""
         check_output_folder(self.path, "sweep")
-        if not self.path.is_dir():
+        if not self.path.is_dir() or is_owner(self.path, "sweep"):
             return
-        if not is_owner(self.path, "sweep"):
-            # Left by a kill at the very start; a sweep.yaml alone is a user's own.
-            left = SWEEP_NAMES - {"sweep.yaml"}
-            for entry in sorted(self.path.iterdir()):
-                if not entry.name.startswith(".") and entry.name not in left:
-                    raise SweepError(
-                        f"{self.path} is not empty and is not the folder of a sweep (it holds "
-                        f"{shorten(entry.name)}): choose another --output"
-                    )
+        # Left by a kill at the very start; a sweep.yaml alone is a user's own.
+        left = SWEEP_NAMES - {"sweep.yaml"}
+        for name in sorted(entry.name for entry in self.path.iterdir()):
+            if not name.startswith(".") and name not in left:
+                raise SweepError(
+                    f"{self.path} is not empty and is not the folder of a sweep (it holds "
+                    f"{shorten(name)}): choose another --output"
+                )
 
     def run(self, digest: str) -> RunFolder:
         return RunFolder(self.path / "trials" / digest)
@@ -160,14 +159,14 @@ class SweepFolder:
     def record(self, trial: Trial | TrialRecord, chosen: bool) -> TrialRecord:
         """Return the record of a trial as its folder is now."""
         cell, setting = dict(trial.cell), dict(trial.setting)
-        found = TrialRecord(trial.digest, cell, trial.seed, setting=setting)
+        record = TrialRecord(trial.digest, cell, trial.seed, setting=setting)
         if not self.run(trial.digest).finished:
             failure = self.failure(trial.digest)
-            return replace(found, state=failure.state, error=failure.error) if failure else found
+            return replace(record, state=failure.state, error=failure.error) if failure else record
         results = RunResults.load(self.run(trial.digest).path)
         metrics = {name: set_metrics(results, name) for name in results.evaluations}
         return replace(
-            found,
+            record,
             state="finished",
             chosen=chosen,
             dev=metrics.pop("dev"),
@@ -200,15 +199,9 @@ class SweepFolder:
             plan = read_record(_Plan, self.path / PLAN, SweepError, _RUN_AGAIN)
         except FileNotFoundError:
             raise SweepError(f"{self.path} holds no {PLAN}: {_RUN_AGAIN}") from None
-        axes = SETTING_AXES
         return [
-            TrialRecord(
-                trial.digest,
-                trial.cell,
-                trial.seed,
-                setting={axis: getattr(trial, axis) for axis in axes},
-            )
-            for trial in plan.trials
+            TrialRecord(t.digest, t.cell, t.seed, setting={a: getattr(t, a) for a in SETTING_AXES})
+            for t in plan.trials
         ]
 
 

@@ -103,40 +103,41 @@ class Cell:
         where = ", ".join(self.labels.values()) or "base"
         settings = join_settings(self.settings, where)
         config = with_found_kind(validate(RunConfig, settings, where), None, known).resolved()
-        trials = []
-        for seed in seeds:
-            seeded = config.model_copy(update={"seed": seed})
-            trials.append(Trial(self.labels, seed, seeded, seeded.digest))
-        return trials
+        seeded = [config.model_copy(update={"seed": seed}) for seed in seeds]
+        return [Trial(self.labels, of_seed.seed, of_seed, of_seed.digest) for of_seed in seeded]
 
 
 def expand_cells(sweep: SweepFile) -> list[Cell]:
     """Return every combination of grid, cases and folds that is not excluded; later axes count."""
-    axes: list[list[tuple[str, str, dict[str, Any]]]] = []
+    axes: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for axis, values in sweep.grid.items():
         if isinstance(values, list):
-            axes.append([(axis, label(value), {axis: value}) for value in values])
+            axes[axis] = [(label(value), {axis: value}) for value in values]
         else:
-            axes.append([(axis, name, settings) for name, settings in values.items()])
+            axes[axis] = list(values.items())
     if sweep.cases:
         cases = [{**case} for case in sweep.cases]
-        axes.append([(CASE, case.pop("name"), case) for case in cases])
+        axes[CASE] = [(case.pop("name"), case) for case in cases]
     if sweep.folds:
         folds = [f"{number}/{sweep.folds}" for number in range(1, sweep.folds + 1)]
-        axes.append([(FOLD, fold, {FOLD: fold}) for fold in folds])
-    combinations = math.prod(map(len, axes))
+        axes[FOLD] = [(fold, {FOLD: fold}) for fold in folds]
+    combinations = math.prod(map(len, axes.values()))
     if combinations > MOST_COMBINATIONS:
         raise SweepError(
             f"sweep '{sweep.name}' has {combinations:,} combinations of its grid: at most "
             f"{MOST_COMBINATIONS:,} are expanded; take values out, or search with 'search'"
         )
     cells = []
-    for chosen in itertools.product(*axes):
-        labels = {axis: name for axis, name, _ in chosen}
-        if any(_matches(rule, labels) for rule in sweep.exclude):
+    excluded = [
+        {axis: set(map(label, v if isinstance(v, list) else [v])) for axis, v in rule.items()}
+        for rule in sweep.exclude
+    ]
+    for chosen in itertools.product(*axes.values()):
+        labels = {axis: name for axis, (name, _) in zip(axes, chosen, strict=True)}
+        if any(all(labels.get(a) in values for a, values in rule.items()) for rule in excluded):
             continue
         settings = dict(sweep.base)
-        for _, _, more in chosen:
+        for _, more in chosen:
             settings |= more
         cells.append(Cell(labels, {key: _fill_in_labels(v, labels) for key, v in settings.items()}))
     trials = len(cells) * len(sweep.seeds) * (sweep.search.trials if sweep.search else 1)
@@ -212,11 +213,6 @@ def _fill_in_labels(value: Any, labels: Mapping[str, str]) -> Any:
     return value
 
 
-def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    wanted = {axis: value if isinstance(value, list) else [value] for axis, value in rule.items()}
-    return all(labels.get(axis) in [*map(label, values)] for axis, values in wanted.items())
-
-
 #: Returns the dev metrics of a trial by its digest, or ``None`` if it has not finished.
 DevMetrics = Callable[[str], Mapping[str, float] | None]
 
@@ -234,11 +230,10 @@ def chosen_trials(
         values.setdefault(tuple(trial.cell.values()), []).append(trial)
     chosen: set[str] = set()
     for values in groups.values():
-        if len(values) == 1:
-            best = next(iter(values.values()))
-        else:
-            scored = [(_selection_key(members, sweep, dev), members) for members in values.values()]
-            best = max(scored, key=lambda pair: pair[0])[1]
+        candidates = list(values.values())
+        best = candidates[0]
+        if len(candidates) > 1:  # else no results are read
+            best = max(candidates, key=lambda members: _selection_key(members, sweep, dev))
         chosen |= {trial.digest for trial in best}
     return chosen
 

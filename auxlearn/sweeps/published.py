@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ FOLDER = Path(__file__).parent / "published_results"
 _SUFFIXES = (".yaml", ".yml")
 
 
-class PublishedResult(Settings):
+@dataclass(frozen=True)
+class PublishedResult:
     """One result from a paper."""
 
     #: Label of each axis, as the sweep file that reproduces the paper names them.
@@ -69,7 +71,7 @@ def read_published(name: str) -> tuple[list[PublishedResult], str]:
     path = Path(name) if name.endswith(_SUFFIXES) else FOLDER / f"{name}.yaml"
     content = read_yaml(path, "published results", ConfigError)
     file: Any = validate(_File, content, str(path))
-    results = []
+    results: list[PublishedResult] = []
     for table in file.tables:
         for row, values in table.rows.items():
             if len(values) != len(table.columns):
@@ -78,15 +80,9 @@ def read_published(name: str) -> tuple[list[PublishedResult], str]:
                     f"{len(table.columns)} columns"
                 )
             for (column, evaluation_set), value in zip(table.columns, values, strict=True):
-                if value is None:
-                    continue
-                mean, sd = value if isinstance(value, tuple) else (value, None)
-                result = {
-                    "labels": {**table.cell, **column, file.row_axis: row},
-                    "set": evaluation_set,
-                    "metric": column.get("metric", table.metric),
-                    "mean": mean,
-                    "sd": sd,
-                }
-                results.append(validate(PublishedResult, result, str(path)))
+                if value is not None:
+                    mean, sd = value if isinstance(value, tuple) else (value, None)
+                    labels = {**table.cell, **column, file.row_axis: row}
+                    metric = column.get("metric", table.metric)
+                    results.append(PublishedResult(labels, evaluation_set, metric, mean, sd))
     return results, file.source

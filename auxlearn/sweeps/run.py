@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
+from pydantic_core import to_jsonable_python
 
 from auxlearn.core.arguments import Column, Count, JobCount, UserPath, checked
-from auxlearn.core.errors import ConfigError, DataError, describe, shorten
+from auxlearn.core.errors import ConfigError, DataError, describe
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import Option, validate
-from auxlearn.core.yaml_files import DEEPEST
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.executors.jobs import Executor, executor_maker
@@ -41,7 +41,7 @@ def sweep_of(
             named = {"name": dataset_name, "split_column": split_column}
             dataset = read_memory(base["dataset"], _columns(base), **named)
             content["base"] = {**base, "dataset": _place(dataset)}
-        sweep = validate(SweepFile, _plain(content, "sweep"), "sweep")
+        sweep = validate(SweepFile, _plain(content), "sweep")
     elif isinstance(source, str | os.PathLike):
         sweep = read_sweep(Path(source))
     else:
@@ -74,32 +74,28 @@ def _place(dataset: TextDataset) -> str:
     return f"data/{dataset.fingerprint}/{dataset.name}"
 
 
-def _plain(value: Any, where: str) -> Any:
-    """Return a value as a YAML file would have it."""
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if where.count(".") + where.count("[") > DEEPEST:
-        raise ConfigError(f"{shorten(where)}: more than {DEEPEST} levels of lists and mappings")
-    in_place = where.rpartition(".")[2].partition("[")[0] == "dataset"
-    a_list = isinstance(value, list | tuple)
-    table = is_table(value) and not (a_list and not value)
-    if table and (in_place or not (a_list or isinstance(value, Mapping))):
-        raise DataError(
-            f"{where}: a data set in memory can be the 'dataset' of 'base' only: save it as a "
-            "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
+def _plain(content: Mapping[str, Any]) -> Any:
+    """Return a mapping as a YAML file would have it."""
+
+    def fallback(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return dict(value)
+        if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy
+            return value.tolist()
+        if is_table(value):
+            raise DataError(
+                "sweep: a data set in memory can be the 'dataset' of 'base' only: save it as a "
+                "folder with train.jsonl, dev.jsonl and test.jsonl, and name the folder"
+            )
+        raise ConfigError(
+            f"sweep: {describe(value)} ({type(value).__name__}) cannot stand in a sweep: give a "
+            "text, a number, a list or a mapping"
         )
-    if isinstance(value, Mapping):
-        return {key: _plain(one, f"{where}.{shorten(str(key))}") for key, one in value.items()}
-    if a_list:
-        return [_plain(one, f"{where}[{number}]") for number, one in enumerate(value)]
-    if hasattr(value, "tolist") and getattr(value, "ndim", 2) <= 1:  # of numpy
-        return value.tolist()
-    raise ConfigError(
-        f"{where}: {describe(value)} ({type(value).__name__}) cannot stand in a sweep: give a "
-        "text, a number, a list or a mapping"
-    )
+
+    try:
+        return to_jsonable_python(content, fallback=fallback)
+    except ValueError as error:
+        raise ConfigError(f"sweep: too many levels of lists and mappings ({error})") from None
 
 
 @checked

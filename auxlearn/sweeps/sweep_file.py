@@ -170,14 +170,12 @@ class SweepFile(Settings):
 
     def _case_problems(self) -> Iterator[str]:
         names = [case.get("name") for case in self.cases]
-        for number, name in enumerate(names):
+        for number, (name, case) in enumerate(zip(names, self.cases, strict=True)):
             if not isinstance(name, str):
                 yield f"cases: entry {number + 1} has no name"
             elif names.index(name) < number:
                 yield f"cases: the name '{name}' occurs twice"
-        for case in self.cases:
-            settings = [key for key in case if key != "name"]
-            yield from _unknown_keys(f"cases.{case.get('name')}", settings)
+            yield from _unknown_keys(f"cases.{name}", [key for key in case if key != "name"])
 
     def _reference_problems(self) -> Iterator[str]:
         axes = self.axes
@@ -199,20 +197,15 @@ class SweepFile(Settings):
                 yield f"{where}: folds are means, not methods: leave '{FOLD}' out"
             elif axis not in axes:
                 yield f"{where}: there is no axis '{axis}': {did_you_mean(axis, axes)}"
-        for rule in self.exclude:
-            for axis, value in rule.items():
-                values = self.grid.get(axis, [])
-                known = (
-                    [label(choice) for choice in values]
-                    if isinstance(values, list)
-                    else list(values)
-                )
-                for wanted in map(label, value if isinstance(value, list) else [value]):
-                    if known and wanted not in known:
-                        yield (
-                            f"exclude: {axis} has no value '{shorten(wanted)}': "
-                            f"{did_you_mean(shorten(wanted), map(shorten, known))}"
-                        )
+        for axis, value in (pair for rule in self.exclude for pair in rule.items()):
+            values = self.grid.get(axis, [])
+            known = [*map(label, values)] if isinstance(values, list) else list(values)
+            for wanted in map(label, value if isinstance(value, list) else [value]):
+                if known and wanted not in known:
+                    yield (
+                        f"exclude: {axis} has no value '{shorten(wanted)}': "
+                        f"{did_you_mean(shorten(wanted), map(shorten, known))}"
+                    )
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -236,8 +229,8 @@ class SweepFile(Settings):
         if self.compare is not None:
             return self.compare
         rest = [axis for axis in self.axes if axis not in self.chosen_axes]
-        found = tuple(axis for axis in rest if axis not in (*SETTING_AXES, FOLD))
-        return found or tuple(axis for axis in rest if axis == "encoder")
+        methods = tuple(axis for axis in rest if axis not in (*SETTING_AXES, FOLD))
+        return methods or tuple(axis for axis in rest if axis == "encoder")
 
 
 def read_sweep(path: Path) -> SweepFile:
@@ -264,10 +257,10 @@ def label(value: Any) -> str:
     if isinstance(value, dict):
         parts = []
         for name, options in value.items():
+            # One that is no mapping is no plug-in; whether it is allowed, the settings say.
+            shown = "" if options is None else label(options)
             if isinstance(options, dict):
                 shown = ", ".join(f"{key}={label(item)}" for key, item in options.items())
-            else:  # not a plug-in with its options; whether it is allowed, the settings say
-                shown = "" if options is None else label(options)
             parts.append(f"{name}({shown})" if shown else name)
         return "+".join(parts)
     return str(value)

@@ -120,30 +120,27 @@ class Checks(ABC):
             train(self.config(data, killed))
         else:
             raise AssertionError("the run was not interrupted")
-        compared = 0
-        for path in sorted(whole.rglob("*")):
-            place = path.relative_to(whole)
-            if path.suffix in (".safetensors", ".jsonl"):
-                assert path.read_bytes() == (killed / place).read_bytes(), f"{place} differs"
-                compared += 1
-        assert compared >= 2, "a run has left no files to compare"
-        return f"killed at step {STEPS}, {compared} files byte-equal"
+        compared = [p for p in sorted(whole.rglob("*")) if p.suffix in (".safetensors", ".jsonl")]
+        for place in (path.relative_to(whole) for path in compared):
+            same = (whole / place).read_bytes() == (killed / place).read_bytes()
+            assert same, f"{place} differs"
+        assert len(compared) >= 2, "a run has left no files to compare"
+        return f"killed at step {STEPS}, {len(compared)} files byte-equal"
 
     def config(self, data: Path, output: Path) -> RunConfig:
         """Return the configuration of a whole run with the plug-in."""
         objectives = self.objectives()
-
-        def written(choice: Choice) -> dict[str, Any]:
-            cls, options = choice
-            return {cls if isinstance(cls, str) else cls.name: dict(options)}
-
+        tasks, loss, weighting = (
+            [{cls if isinstance(cls, str) else cls.name: dict(options)} for cls, options in choices]
+            for choices in (objectives.tasks, [objectives.loss], [objectives.weighting])
+        )
         return RunConfig.model_validate(
             {
                 "dataset": str(data),
                 "encoder": str(self.folder / "encoder"),
-                "aux": [written(choice) for choice in objectives.tasks],
-                "loss": written(objectives.loss),
-                "weights": written(objectives.weighting),
+                "aux": tasks,
+                "loss": loss[0],
+                "weights": weighting[0],
                 "epochs": 1,
                 "batch_size": BATCH_SIZE,
                 "eval_steps": 2,
@@ -164,8 +161,8 @@ class Checks(ABC):
         here, there = (
             self.tiny(dropout=False, device=device).train() for device in (CPU, self.device)
         )
-        for number, (one, other) in enumerate(zip(here, there, strict=True), 1):
-            for name, loss in one.items():
+        for number, (losses, other) in enumerate(zip(here, there, strict=True), 1):
+            for name, loss in losses.items():
                 assert abs(loss - other[name]) <= DEVICE_TOLERANCE * max(1.0, abs(loss)), (
                     f"the loss of '{name}' at step {number} is {loss} on the CPU, {other[name]} "
                     f"on {self.device}"

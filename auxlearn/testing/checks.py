@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+import timeit
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from auxlearn.core import rng
@@ -85,30 +87,27 @@ class ObjectiveChecks(Checks):
         loss = _loss(run, objective, batch)
         trained = {id(parameter) for parameter in run.encoder.parameters()}
         check_trained(self.name, objective, loss, trained)
-        found = torch.autograd.grad(loss, run.step.parameters, allow_unused=True)
+        gradients = torch.autograd.grad(loss, run.step.parameters, allow_unused=True)
         reached = {
             id(parameter)
-            for parameter, gradient in zip(run.step.parameters, found, strict=True)
+            for parameter, gradient in zip(run.step.parameters, gradients, strict=True)
             if gradient is not None and bool(gradient.abs().sum() > 0)
         }
-        assert reached & {id(p) for p in run.encoder.body_parameters()}, (
+
+        def reaches(parameters: Iterable[nn.Parameter]) -> bool:
+            return any(id(parameter) in reached for parameter in parameters)
+
+        assert reaches(run.encoder.body_parameters()), (
             "no gradient reaches the encoder: the loss does not train it"
         )
         prefix = "primary/" if self.registry is LOSSES else f"{next(iter(run.tasks))}/"
-        for key, head in run.encoder.heads.items():
-            if key.startswith(prefix):
-                assert reached & {id(p) for p in head.parameters()}, (
-                    f"no gradient reaches head '{key}'"
-                )
-        classifier = {id(p) for p in run.encoder.classification_parameters()}
-        if self.registry is LOSSES:
-            assert reached & classifier, "no gradient reaches the classification head"
-        parts = ["encoder"]
-        if reached & classifier:
-            parts.append("classification head")
-        if any(key.startswith(prefix) for key in run.encoder.heads):
-            parts.append("own heads")
-        return "reaches " + ", ".join(parts)
+        heads = {key: head for key, head in run.encoder.heads.items() if key.startswith(prefix)}
+        for key, head in heads.items():
+            assert reaches(head.parameters()), f"no gradient reaches head '{key}'"
+        classifies = reaches(run.encoder.classification_parameters())
+        assert classifies or self.registry is TASKS, "no gradient reaches the classification head"
+        parts = {"encoder": True, "classification head": classifies, "own heads": bool(heads)}
+        return "reaches " + ", ".join(part for part, reached in parts.items() if reached)
 
     def check_accumulation(self) -> str:
         """Losses are finite in micro-batches, and where some share of two parts gives the gradient
@@ -193,9 +192,9 @@ class ObjectiveChecks(Checks):
         run, objective, batch = self.run()
         other = self.tiny(Objectives([("random_mlm", {})]))
         mlm, its_batch = other.tasks["random_mlm"], other.batch("random_mlm")
-        own = _seconds(lambda: _loss(run, objective, batch).backward())
+        seconds = _seconds(lambda: _loss(run, objective, batch).backward())
         unit = _seconds(lambda: _loss(other, mlm, its_batch).backward())
-        return f"{own / unit:.1f} times masked language modelling"
+        return f"{seconds / unit:.1f} times masked language modelling"
 
 
 class WeightingChecks(Checks):
@@ -269,10 +268,9 @@ class WeightingChecks(Checks):
 
     def cost(self) -> str:
         """Return the time of an optimizer step over that of ``fixed``."""
-        own = self.tiny()
-        fixed = self.tiny(Objectives([("random_mlm", {}), ("mask_tuning", {})]))
-        times = [_seconds(lambda one=run: one.train(0, 1)) for run in (own, fixed)]  # type: ignore[misc]
-        return f"{times[0] / times[1]:.1f} times fixed"
+        run, fixed = self.tiny(), self.tiny(replace(self.objectives(), weighting=("fixed", {})))
+        seconds, unit = _seconds(lambda: run.train(0, 1)), _seconds(lambda: fixed.train(0, 1))
+        return f"{seconds / unit:.1f} times fixed"
 
 
 class _EqualDraws(TorchFunctionMode):
@@ -291,10 +289,7 @@ class _EqualDraws(TorchFunctionMode):
 
 def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:
     generator = torch.Generator().manual_seed(3)
-    if seeded:
-        with rng.seeded(0, "check"):
-            loss = run.encoder(objective.loss, batch, generator)
-    else:
+    with rng.seeded(0, "check") if seeded else nullcontext():
         loss = run.encoder(objective.loss, batch, generator)
     if isinstance(loss, TaskResult):
         loss = loss.loss
@@ -313,12 +308,7 @@ def _gradient(run: TinyRun, objective: Objective, batch: Batch) -> Tensor:
 
 def _seconds(run: Callable[[], object]) -> float:
     run()
-    times = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times)
+    return statistics.median(timeit.repeat(run, number=1, repeat=REPEATS))
 
 
 def check_task(
@@ -359,21 +349,20 @@ def report(
     run takes as long as all other checks.
     """
     chosen = choose_compute(RunConfig.model_validate({"device": device}).device).device
-    left_out = {"device"} if chosen.type == "cpu" else set()
-    left_out |= set() if resume else {"resume"}
+    wanted = {"device": chosen.type != "cpu", "resume": resume}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
         kind = WeightingChecks if registry is WEIGHTINGS else ObjectiveChecks
         checks = kind(registry, choice, Path(folder), chosen)
-        found = Report(f"{registry.kind} '{checks.name}'")
+        results = Report(f"{registry.kind} '{checks.name}'")
         for name in checks.ALL:
-            if name in left_out:
+            if not wanted.get(name, True):
                 continue
-            found.checks.append(_result(name, getattr(checks, f"check_{name}")))
-            if found.failed and name in ("options", "loss", "weights"):
-                return found  # nothing else can be said
-        if not found.failed:
-            found.checks.append(Check("cost", None, checks.cost()))
-    return found
+            results.checks.append(_result(name, getattr(checks, f"check_{name}")))
+            if results.failed and name in ("options", "loss", "weights"):
+                return results  # nothing else can be said
+        if not results.failed:
+            results.checks.append(Check("cost", None, checks.cost()))
+    return results
 
 
 def _result(name: str, check: Callable[[], str]) -> Check:
@@ -382,5 +371,5 @@ def _result(name: str, check: Callable[[], str]) -> Check:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        found = first_fault(error) if isinstance(error, AssertionError) else named_fault(error)
-        return Check(name, False, found or "failed")
+        fault = first_fault(error) if isinstance(error, AssertionError) else named_fault(error)
+        return Check(name, False, fault or "failed")
