@@ -133,8 +133,10 @@ def renamed(settings: Methods, names: Mapping[str, str] | Sequence[str]) -> Meth
         raise ConfigError(f"nothing to rename: there is no '{unknown}': {hint}")
     result: Methods = {}
     for setting, methods in settings.items():
-        new = [replace(method, name=new_names.get(method.name, method.name)) for method in methods]
-        shown = [method.name for method in new]
+        named = [
+            replace(method, name=new_names.get(method.name, method.name)) for method in methods
+        ]
+        shown = [method.name for method in named]
         if clash := next((name for name in shown if shown.count(name) > 1), None):
             raise SweepError(f"two methods would be named '{clash}': choose another --name")
         key = tuple(
@@ -143,7 +145,7 @@ def renamed(settings: Methods, names: Mapping[str, str] | Sequence[str]) -> Meth
         )
         if key in result:
             raise SweepError(f"two data sets would be named '{dict(key)['dataset']}'")
-        result[key] = new
+        result[key] = named
     return result
 
 
@@ -162,8 +164,9 @@ def joined_folds(settings: Methods) -> Methods:
     for setting, methods in settings.items():
         key, fold = without_fold(setting)
         joined[key] = methods  # those of folds are replaced below
-        for method in methods if fold is not None else ():
-            folds.setdefault(key, {}).setdefault(method.name, {})[fold] = method
+        if fold is not None:
+            for method in methods:
+                folds.setdefault(key, {}).setdefault(method.name, {})[fold] = method
     for key, by_name in folds.items():
         joined[key] = [Method.of_folds(members) for members in by_name.values()]
     return joined

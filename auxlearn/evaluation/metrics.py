@@ -60,10 +60,12 @@ def scores_of(
     of_set: SetPredictions, rows: np.ndarray | None = None, whole: bool = False
 ) -> Scores:
     """Return the scores of all examples, or of those of some rows."""
-    columns: Any = (of_set.truth, of_set.predicted, of_set.outputs)
+    truth, predicted, outputs = of_set.truth, of_set.predicted, of_set.outputs
     if rows is not None:
-        columns = ([column[row] for row in rows.tolist()] for column in columns)
-    return score(of_set.kind, *columns, of_set.names, whole or rows is None)
+        truth, predicted, outputs = (
+            [column[row] for row in rows.tolist()] for column in (truth, predicted, outputs)
+        )
+    return score(of_set.kind, truth, predicted, outputs, of_set.names, whole or rows is None)
 
 
 def evaluate(
