@@ -100,7 +100,7 @@ class Evaluator:
                     [of_set.kind.written(label, of_set.names) for label in labels]
                     for labels in (of_set.truth, of_set.predicted)
                 )
-                numbered = zip(of_set.lines(), ood.split.ids, strict=True)
+                numbered = zip(map(of_set.kind.line, of_set.outputs), ood.split.ids, strict=True)
                 path = self.predictions / f"{name}.jsonl"
                 write_predictions(path, truth, predicted, (line | ids for line, ids in numbered))
                 seen = seen_in_train(self.dataset.splits["train"], ood.split)

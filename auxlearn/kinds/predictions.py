@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -51,7 +51,3 @@ class SetPredictions:
 
     def metrics(self) -> dict[str, float]:
         return self.kind.scores(self.truth, self.predicted, self.outputs, self.names)
-
-    def lines(self) -> Iterable[dict[str, Any]]:
-        """Return what a file of predictions holds of each example besides the labels."""
-        return map(self.kind.line, self.outputs)

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -111,14 +110,9 @@ def chosen_class_weights(options: ClassWeightOptions, context: ObjectiveContext)
 
 def balanced_weights(outcomes: Tensor, count: int) -> Tensor:
     """Return scikit-learn's weights inverse to frequencies, ``(count,)``; 1 for what is absent."""
-    # Loading scikit-learn takes as long as a fifth of everything else that a run imports.
-    from sklearn.utils.class_weight import compute_class_weight
-
-    weights, found = torch.ones(count), np.unique(outcomes.numpy())
-    weights[found] = torch.as_tensor(
-        compute_class_weight("balanced", classes=found, y=outcomes.numpy()), dtype=torch.float32
-    )
-    return weights
+    counts = outcomes.bincount(minlength=count).double()
+    weights = len(outcomes) / ((counts > 0).sum() * counts)
+    return weights.where(counts > 0, 1.0).float()
 
 
 def _listed(weights: dict[str, float], label_names: tuple[str, ...]) -> list[float]:

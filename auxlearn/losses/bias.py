@@ -85,14 +85,11 @@ def _row(table: Table, row: int, names: tuple[str, ...]) -> np.ndarray:
         values = np.array([float(table.columns[name][row]) for name in names])
     except (TypeError, ValueError):
         values = np.array([np.nan])
-    if not (np.isfinite(values).all() and (values >= 0).all()):
-        raise DataError(
-            f"{table.place(row)}: a number from 0 to 1 is needed for each of {', '.join(names)}"
-        )
     total = values.sum()
-    if abs(total - 1) > TOLERANCE:
+    if not (values >= 0).all() or not abs(total - 1) <= TOLERANCE:
         raise DataError(
-            f"{table.place(row)}: the probabilities sum to {total:.6g}: they must sum to 1"
+            f"{table.place(row)}: the probabilities of {', '.join(names)} are needed, numbers from "
+            "0 to 1 that sum to 1"
         )
     return values / total
 

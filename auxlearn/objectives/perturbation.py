@@ -90,17 +90,18 @@ def perturb(
     return Perturbation(logits, chosen, replace(batch, input_ids=perturbed))
 
 
-def perturb_texts_cached(
+def perturb_texts(
     encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int, cache: TensorCache
 ) -> TokenizedTexts:
-    """Perturb every text as :func:`perturb_texts` does, or read the result from the cache."""
+    """Perturb every text once, without dropout, by the most likely tokens; cached on disk."""
+    allowed = ordinary_ids(encoder.tokenizer, unknown=True)
     key = content_key(
         "perturbed text",
         PERTURBATION_VERSION,
         encoder.language_model_fingerprint(),
         encoder.device.type,  # rounding decides between tokens of nearly equal logits
         encoder.tokenizer.mask_token_id,
-        ordinary_ids(encoder.tokenizer, unknown=True),
+        allowed,
         texts.input_ids,
         texts.maskable,
         texts.offsets,
@@ -108,22 +109,16 @@ def perturb_texts_cached(
         share,
         seed,
     )
-    entry = cache.get(
-        key, lambda: {"input_ids": perturb_texts(encoder, texts, share, seed).input_ids}
-    )
-    return replace(texts, input_ids=entry["input_ids"])
 
+    def compute() -> dict[str, Tensor]:
+        perturbed = texts.input_ids.clone()
+        there = upload(allowed, encoder.device)
+        with encoder.evaluating(), torch.inference_mode():
+            for number, indices in enumerate(eval_batches(texts, BATCH_SIZE)):
+                generator = rng.generator(seed, "perturbed text", number)
+                result = perturb(encoder, collate(texts, indices), share, there, None, generator)
+                token_ids = result.batch.input_ids.to(perturbed.dtype)
+                unpad_token_values(texts, token_ids, indices, perturbed)
+        return {"input_ids": perturbed}
 
-def perturb_texts(
-    encoder: SharedEncoder, texts: TokenizedTexts, share: float, seed: int
-) -> TokenizedTexts:
-    """Perturb every text once, without dropout, by the most likely tokens."""
-    perturbed = texts.input_ids.clone()
-    allowed = upload(ordinary_ids(encoder.tokenizer, unknown=True), encoder.device)
-    with encoder.evaluating(), torch.inference_mode():
-        for number, indices in enumerate(eval_batches(texts, BATCH_SIZE)):
-            generator = rng.generator(seed, "perturbed text", number)
-            result = perturb(encoder, collate(texts, indices), share, allowed, None, generator)
-            token_ids = result.batch.input_ids.to(perturbed.dtype)
-            unpad_token_values(texts, token_ids, indices, perturbed)
-    return replace(texts, input_ids=perturbed)
+    return replace(texts, input_ids=cache.get(key, compute)["input_ids"])

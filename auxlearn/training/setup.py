@@ -37,7 +37,7 @@ from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import InputTracker, ObjectiveContext
 from auxlearn.objectives.masking import frequency_cross_entropy, score_masked
-from auxlearn.objectives.perturbation import perturb_texts_cached
+from auxlearn.objectives.perturbation import perturb_texts
 from auxlearn.results.folder import RunFolder, model_of
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.base import AuxiliaryTask
@@ -386,9 +386,7 @@ class Materials:
         if config.perturbed_text == "none":
             return texts
         encoder.require_language_model("perturbed_text")
-        found = perturb_texts_cached(
-            encoder, texts, config.perturbed_share, config.seed, self.cache
-        )
+        found = perturb_texts(encoder, texts, config.perturbed_share, config.seed, self.cache)
         return concatenate(texts, found) if config.perturbed_text == "add" else found
 
     def context(self, name: str, split: Split, texts: TokenizedTexts) -> ObjectiveContext:

@@ -31,48 +31,8 @@ from auxlearn.weighting.meta_options import (
     logit_learning_rate,
     lowest_logit,
     meta_gradient_of_logits,
-    with_price,
 )
 from auxlearn.weighting.optimizer_steps import gram_matrices, weight_gradient
-
-
-def account_of_steps(
-    rows: Sequence[Mapping[str, Any]],
-    tasks: Sequence[str],
-    best_step: int,
-    gate: float,
-    gate_end: int,
-) -> dict[str, str]:
-    """Return the sentence of each auxiliary task of a rule that applies it once past a gate."""
-    sentences = {}
-    for task in tasks:
-        weight_key, candidate_key = Quantity.WEIGHT.key(task), Quantity.CANDIDATE.key(task)
-        weights = [(row["step"], row[weight_key]) for row in rows if weight_key in row]
-        candidates = [row[candidate_key] for row in rows if candidate_key in row]
-        applied = [(step, weight) for step, weight in weights if weight > 0]
-        if not applied:
-            highest = f"at most {max(candidates):.3f}" if candidates else "never learned"
-            sentences[task] = (
-                f"{task}: not applied; its weight was {highest}, and {gate:.3g} by step {gate_end} "
-                "is what the gate asks for; a derivative over a few steps does not see what helps "
-                "later, horizon run does"
-            )
-            continue
-        first, last = applied[0][0], applied[-1][0]
-        highest = f"{max(weight for _, weight in applied):.3f}"
-        until = "" if last == weights[-1][0] else f" to {last}"
-        exported = [weight for step, weight in weights if step <= best_step]
-        now = exported[-1] if exported else 0.0
-        there = (
-            f"the exported checkpoint (step {best_step}) was trained with it, weight {now:.3f}"
-            if first <= best_step
-            else f"the exported checkpoint (step {best_step}) is from before, without it"
-        )
-        sentences[task] = (
-            f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
-        )
-    return sentences
-
 
 #: Smallest weight that an auxiliary task can be left with, as a share of the gate.
 LEAST_OF_GATE = 1 / 3
@@ -338,15 +298,17 @@ class Meta(LogitWeighting):
         self.apply_weight_gradient(self._charged(factors * by_weight.to(factors)))
 
     def _charged(self, gains: Tensor) -> Tensor:
-        """Return the gains, with the margin for auxiliary objectives.
-
-        The price is a share of what the primary task contributes on average over the run so far,
-        not of what it does now: once that has learned what it can, noise alone would exceed it.
+        """Return the gains, with the price of each auxiliary objective: Adam sees whether the loss
+        falls along a step, hardly by how much, so that it has to fall by more than the price.
         """
+        # A share of what the primary task contributes on average over the run so far, not of what
+        # it does now: once that has learned what it can, noise alone would exceed it.
         contribution = abs(float(gains[0]))
         self._contributions += torch.tensor([contribution, 1.0], dtype=torch.float64)
         total, count = self._contributions.tolist()
-        return with_price(gains, self.options.margin * total / count)
+        charged = gains.clone()
+        charged[1:] += self.options.margin * total / count
+        return charged
 
     def account(
         self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
@@ -356,4 +318,31 @@ class Meta(LogitWeighting):
         if options.mix != "steps" or not options.gate:
             return {}
         gate = options.gate / max(1, len(tasks))
-        return account_of_steps(rows, tasks, exported, gate, int(options.gate_share * steps))
+        sentences = {}
+        for task in tasks:
+            weight_key, candidate_key = Quantity.WEIGHT.key(task), Quantity.CANDIDATE.key(task)
+            weights = [(row["step"], row[weight_key]) for row in rows if weight_key in row]
+            candidates = [row[candidate_key] for row in rows if candidate_key in row]
+            applied = [(step, weight) for step, weight in weights if weight > 0]
+            if not applied:
+                highest = f"at most {max(candidates):.3f}" if candidates else "never learned"
+                sentences[task] = (
+                    f"{task}: not applied; its weight was {highest}, and {gate:.3g} by step "
+                    f"{int(options.gate_share * steps)} is what the gate asks for; a derivative "
+                    "over a few steps does not see what helps later, horizon run does"
+                )
+                continue
+            first, last = applied[0][0], applied[-1][0]
+            highest = f"{max(weight for _, weight in applied):.3f}"
+            until = "" if last == weights[-1][0] else f" to {last}"
+            trained = [weight for step, weight in weights if step <= exported]
+            now = trained[-1] if trained else 0.0
+            there = (
+                f"the exported checkpoint (step {exported}) was trained with it, weight {now:.3f}"
+                if first <= exported
+                else f"the exported checkpoint (step {exported}) is from before, without it"
+            )
+            sentences[task] = (
+                f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
+            )
+        return sentences

@@ -41,17 +41,6 @@ def default_meta_weights(count: int) -> Tensor:
     return weights / weights.sum()
 
 
-def with_price(gains: Tensor, price: float) -> Tensor:
-    """Add a price to the derivative of each auxiliary objective, ``(objectives,)``.
-
-    Adam sees whether the validation loss falls along a step, hardly by how much: with a price, an
-    objective has to lower the loss by more than that to gain weight.
-    """
-    charged = gains.clone()
-    charged[1:] += price
-    return charged
-
-
 def meta_gradient_of_logits(weights: Tensor, products: Tensor) -> Tensor:
     r"""Return :math:`\partial L_{val} / \partial z_i` after separate steps, ``(objectives,)``.
 

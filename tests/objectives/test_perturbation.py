@@ -13,7 +13,6 @@ from auxlearn.objectives.perturbation import (
     choose_replacements,
     perturb,
     perturb_texts,
-    perturb_texts_cached,
 )
 from tests import helpers
 from tests.helpers import HARD_TEXTS, LINES, collated, generator, tokenized
@@ -151,13 +150,14 @@ def test_a_batch_without_maskable_tokens_is_unchanged(tiny_bert):
         assert torch.equal(made.batch.input_ids, batch.input_ids)
 
 
-def test_perturb_texts_depends_on_the_seed_and_leaves_the_encoder_unchanged(tiny_bert):
+def test_perturb_texts_depends_on_the_seed_and_leaves_the_encoder_unchanged(tiny_bert, tmp_path):
     texts = tokenized(tiny_bert, LINES, labels=[n % 3 for n in range(len(LINES))])
     before = helpers.snapshot(tiny_bert)
     tiny_bert.train()
-    one = perturb_texts(tiny_bert, texts, 0.05, seed=1)
-    same = perturb_texts(tiny_bert, texts, 0.05, seed=1)
-    other = perturb_texts(tiny_bert, texts, 0.05, seed=2)
+    one, same, other = (
+        perturb_texts(tiny_bert, texts, 0.05, seed, TensorCache(tmp_path / str(number)))
+        for number, seed in enumerate((1, 1, 2))
+    )
     assert tiny_bert.training
     assert all(torch.equal(helpers.snapshot(tiny_bert)[name], t) for name, t in before.items())
     assert torch.equal(one.input_ids, same.input_ids)
@@ -172,15 +172,14 @@ def test_perturb_texts_depends_on_the_seed_and_leaves_the_encoder_unchanged(tiny
 def test_the_cache_key_covers_the_allowed_tokens(tiny_bert, tmp_path):
     texts = tokenized(tiny_bert, LINES)
     cache = TensorCache(tmp_path)
-    first = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
-    assert torch.equal(first.input_ids, perturb_texts(tiny_bert, texts, 0.3, 1).input_ids)
+    first = perturb_texts(tiny_bert, texts, 0.3, 1, cache)
     changed = first.input_ids != texts.input_ids
     barred = int(first.input_ids[changed][0])
     piece = tiny_bert.tokenizer.convert_ids_to_tokens(barred)
     tiny_bert.tokenizer.add_special_tokens({"additional_special_tokens": [piece]})
     assert barred not in ordinary_ids(tiny_bert.tokenizer, unknown=True)
-    second = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
+    second = perturb_texts(tiny_bert, texts, 0.3, 1, cache)
     assert barred not in second.input_ids[changed]
-    again = perturb_texts_cached(tiny_bert, texts, 0.3, 1, cache)
+    again = perturb_texts(tiny_bert, texts, 0.3, 1, cache)
     assert torch.equal(again.input_ids, second.input_ids)
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
