@@ -16,7 +16,7 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
 from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.kinds.labels import looks_of, parts_of
+from auxlearn.kinds.labels import NULL_LABELS, looks_of, parts_of
 
 if TYPE_CHECKING:
     from auxlearn.core.cache import TensorCache
@@ -133,6 +133,9 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
                 f"dev has the same label throughout ({dev.kind.name}), so that no metric on it can "
                 "tell a good model from a constant prediction"
             )
+    if empty := [text for text in train.texts if text in NULL_LABELS - {"-", "--", "?"}]:
+        names = some_of(map(repr, dict.fromkeys(empty)))
+        yield f"train: texts that look like a missing value: {len(empty):,} ({names})"
     alike: dict[str, dict[str, None]] = defaultdict(dict)
     for name in (name for split in dataset.splits.values() for name in split.label_names):
         looks = looks_of(name)

@@ -221,6 +221,8 @@ def _number(value: Any, place: str, column: str) -> float:
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
             raise ValueError
+        if isinstance(value, str) and "_" in value:  # which Python takes for no character
+            raise ValueError
         number = float(value)
     except (ValueError, OverflowError):
         raise DataError(

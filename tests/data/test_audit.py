@@ -131,6 +131,8 @@ def test_numbers_far_from_zero_and_columns_of_texts_that_are_not_read_are_named(
         assert f"label 'a{mark}b' is read as a class of its own" in joined
     assert "labels that differ only in" in remarks([True, 0, 1] * 2)
     assert remarks(["Paris, UK", "London, UK"] * 3) == ""
+    missing = remarks(list("ababab"), text=["a", "nan", "N/A", "none", "nan", "?"])
+    assert missing == "train: texts that look like a missing value: 3 ('nan', 'N/A')"
     assert remarks(list("ababab"), source=["a site on the web"] * 6, id=list("uvwxyz")) == ""
 
 

@@ -200,6 +200,11 @@ def test_other_numbers_are_no_classes_unless_the_user_says_so(labels, tmp_path):
     assert set(load(folder, "classification").label_names) == set(labels)
 
 
+def test_a_number_has_no_underscores(tmp_path):
+    with one_line(DataError, "a number to predict is needed", "'23_0.5'"):
+        load(written(tmp_path, ["1.5", "23_0.5"], suffix=".csv"), "regression")
+
+
 def test_decimals_of_a_database_are_numbers(tmp_path):
     def table(kind, *values):
         column = pyarrow.array([Decimal(value) for value in values], kind)
