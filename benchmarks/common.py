@@ -31,7 +31,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import attend_in_single_precision
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
+from auxlearn.encoders.optimizer import Schedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.training.setup import training_step
 from auxlearn.training.terms import Auxiliary
@@ -228,7 +228,7 @@ class Steps:
             primary=BatchStream(texts, batch, 0, "primary"),
             primary_loss=loss(loss.Options()),
             auxiliaries=auxiliaries,
-            schedule=LinearSchedule(optimizer, steps, 0.06),
+            schedule=Schedule(optimizer, steps, 0.06),
             gradient_accumulation_steps=accumulation,
             autocast=autocast(encoder.device.type, precision),
             processes=processes,

@@ -28,6 +28,17 @@ from auxlearn.core.settings import (
 )
 from auxlearn.core.validation import Described, OneOrMany, Option, Settings, one_or_many
 
+#: Schedules of transformers that need neither further arguments nor a metric.
+ScheduleName = Literal[
+    "linear",
+    "cosine",
+    "cosine_with_restarts",
+    "polynomial",
+    "constant",
+    "constant_with_warmup",
+    "inverse_sqrt",
+]
+
 MOST_ENTRIES = 100  # tasks, sets, plug-in files or trackers of a run
 
 
@@ -192,9 +203,22 @@ class TrainingSettings(Described):
     adam_epsilon: float = Field(1e-8, gt=0)
     """Epsilon of AdamW."""
 
+    lr_scheduler_type: ScheduleName = Field("linear", exclude_if=lambda name: name == "linear")
+    """Learning-rate schedule after the warm-up, by its name in transformers, with transformers'
+    values of its arguments; constant has no warm-up."""
+
     warmup_ratio: float = Field(0.06, ge=0, lt=1)
-    """Ratio of the optimizer steps used for a linear warm-up of the learning rate; it decays
-    linearly to 0 afterwards."""
+    """Ratio of the optimizer steps used for a linear warm-up of the learning rate."""
+
+    layer_decay: float = Field(1.0, gt=0, le=1, exclude_if=lambda decay: decay == 1)
+    """Layer-wise decay of the learning rate (discriminative fine-tuning; ULMFiT, Howard and Ruder
+    2018, https://arxiv.org/abs/1801.06146, section 3.1; ELECTRA): layer k of L has the learning
+    rate times layer_decay ** (L + 1 - k), the embeddings as layer 0, heads and what belongs to no
+    layer the whole one. ELECTRA has one power more below the heads. 1: no decay."""
+
+    gradient_checkpointing: bool = Field(False, exclude_if=lambda chosen: not chosen)
+    """Gradient checkpointing: keep no activations within the layers, and compute them again in the
+    backward pass: less memory, more time, the same gradients."""
 
     max_grad_norm: float = Field(1.0, ge=0)
     """Maximum gradient norm (0 disables clipping)."""
@@ -220,8 +244,8 @@ class TrainingSettings(Described):
     final_learning_rate: float = Field(5e-6, gt=0)
     """Peak learning rate of the primary-only phase."""
 
-    final_schedule: Literal["linear", "constant"] = "linear"
-    """Learning-rate schedule of the primary-only phase: warm-up and linear decay, or constant."""
+    final_schedule: ScheduleName = "linear"
+    """Learning-rate schedule of the primary-only phase, as lr_scheduler_type."""
 
     final_patience: int = Field(3, ge=0)
     """Early stopping of the primary-only phase: number of evaluations without improvement (0
@@ -234,8 +258,9 @@ class MachineSettings(Described):
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "setting")
     """Device to train on; auto takes a GPU if there is one."""
 
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Numerical precision; bf16 is mixed precision with float32 weights."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Numerical precision; bf16 and fp16 are mixed precision with float32 weights, fp16 on GPUs
+    alone, with scaled losses, for fixed weights."""
 
     compile: bool = False
     """Compile the encoder with torch.compile. Compilation takes minutes and needs a C++
@@ -353,6 +378,12 @@ class RunSettings(
     def _adapters_or_frozen(self) -> Self:
         if self.lora_rank and self.freeze != "none":
             raise ValueError("lora_rank: the body is kept as pretrained then: leave freeze out")
+        return self
+
+    @model_validator(mode="after")
+    def _compiled_or_checkpointed(self) -> Self:
+        if self.compile and self.gradient_checkpointing:
+            raise ValueError("gradient_checkpointing: leave compile out, which plans memory itself")
         return self
 
     @model_validator(mode="after")

@@ -74,15 +74,16 @@ def choose_compute(device: str = "auto", precision: str = "fp32") -> Compute:
         torch.cuda.set_device(chosen)
     if precision == "fp32":
         return Compute(chosen, nullcontext)
-    if chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
+    if precision == "fp16" and chosen.type != "cuda":
+        raise ConfigError("precision 'fp16' needs a GPU: use --precision bf16 or fp32")
+    if precision == "bf16" and chosen.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise ConfigError(
             f"precision 'bf16' is requested, but {torch.cuda.get_device_name()} does not support "
-            "it: use --precision fp32 or --device cpu"
+            "it: use --precision fp16, fp32 or --device cpu"
         )
     # The weight cache would miss in-place changes of weights within one context.
-    return Compute(
-        chosen, partial(torch.autocast, chosen.type, torch.bfloat16, cache_enabled=False)
-    )
+    dtype = torch.float16 if precision == "fp16" else torch.bfloat16
+    return Compute(chosen, partial(torch.autocast, chosen.type, dtype, cache_enabled=False))
 
 
 def _own_gpu() -> int:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from transformers.optimization import get_scheduler
 
 from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import ConfigError
 from auxlearn.encoders.shared import SharedEncoder
+from auxlearn.encoders.trainable import EMBEDDINGS, layers_of
 
 
 def build_optimizer(
@@ -21,35 +25,56 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
     fused: bool = True,
+    factors: Mapping[int, float] | None = None,
 ) -> torch.optim.AdamW:
     """Return AdamW without weight decay on biases and normalisation weights; on the CPU ``fused``,
-    where each parameter is then read and written once.
+    where each parameter is then read and written once. ``factors`` of the learning rates are by
+    ``id`` of a parameter.
     """
     head_rate = learning_rate if head_learning_rate is None else head_learning_rate
     head_decay = weight_decay if head_weight_decay is None else head_weight_decay
     separate = (head_rate, head_decay) != (learning_rate, weight_decay)
     head_ids = {id(parameter) for parameter in head} if separate else set()
-    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     on_cpu = True
     for parameter in parameters:
         if not parameter.requires_grad:
             continue
         on_cpu &= parameter.device.type == "cpu"
-        groups.setdefault((id(parameter) in head_ids, parameter.ndim < 2), []).append(parameter)
+        factor = (factors or {}).get(id(parameter), 1.0)
+        key = (id(parameter) in head_ids, parameter.ndim < 2, factor)
+        groups.setdefault(key, []).append(parameter)
     return torch.optim.AdamW(
         [
             {
                 "params": members,
                 "weight_decay": 0.0 if vector else (head_decay if in_head else weight_decay),
-                "lr": head_rate if in_head else learning_rate,
+                "lr": factor * (head_rate if in_head else learning_rate),
             }
-            for (in_head, vector), members in sorted(groups.items(), key=lambda item: item[0])
+            for (in_head, vector, factor), members in sorted(
+                groups.items(), key=lambda item: (*item[0][:2], -item[0][2])
+            )
         ],
         lr=learning_rate,
         betas=betas,
         eps=epsilon,
         fused=True if fused and on_cpu else None,
     )
+
+
+def layer_factors(encoder: SharedEncoder, decay: float) -> dict[int, float]:
+    """Return the factor of the learning rate of each parameter of the layers and embeddings, by
+    ``id``: ``decay ** (L + 1 - k)`` for layer k of L; the embeddings are layer 0.
+    """
+    body = encoder.body
+    below = [p for name, p in body.named_parameters() if EMBEDDINGS.search(name)]
+    levels: list[Iterable[nn.Parameter]] = [below]
+    levels += [layer.parameters() for layer in layers_of(body)]
+    return {
+        id(parameter): decay ** (len(levels) - number)
+        for number, parameters in enumerate(levels)
+        for parameter in parameters
+    }
 
 
 def run_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.AdamW:
@@ -62,27 +87,49 @@ def run_optimizer(config: RunConfig, encoder: SharedEncoder) -> torch.optim.Adam
         config.head_weight_decay,
         (config.adam_beta1, config.adam_beta2),
         config.adam_epsilon,
+        factors=layer_factors(encoder, config.layer_decay),
     )
 
 
-class LinearSchedule:
-    """Linear warm-up and decay to zero over ``total`` steps: a function of the step alone."""
+#: Learning rate that transformers' polynomial schedule ends with.
+LAST_RATE = 1e-7
+
+
+class Schedule:
+    """A learning-rate schedule of transformers by its name, over ``total`` steps from ``start``: a
+    function of the step alone. It warms up from the first step on, where transformers begins with a
+    rate of 0; ``constant`` does not warm up.
+    """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, total: int, warmup_ratio: float, start: int = 0
+        self,
+        optimizer: torch.optim.Optimizer,
+        total: int,
+        warmup_ratio: float,
+        name: str = "linear",
+        start: int = 0,
     ) -> None:
         self.optimizer = optimizer
         self._peaks = [group["lr"] for group in optimizer.param_groups]
         self.total = total
         self._start = start
-        self._warmup_steps = round(total * warmup_ratio)
+        self._warmup_steps = 0 if name == "constant" else round(total * warmup_ratio)
+        if name == "polynomial" and max(self._peaks) <= LAST_RATE:
+            raise ConfigError(
+                f"lr_scheduler_type: polynomial ends with a learning rate of {LAST_RATE:g}: choose "
+                "a higher learning_rate"
+            )
+        # Schedulers of torch change the optimizer that they are made for.
+        another = torch.optim.SGD([torch.zeros(1)], lr=max(self._peaks))
+        scheduler: Any = get_scheduler(name, another, self._warmup_steps, total)
+        self._share: Callable[[int], float] = scheduler.lr_lambdas[0]
 
     def factor(self, step: int) -> float:
         """Return the share of the peak learning rate at a step (counted from 0)."""
         step -= self._start
         if step < self._warmup_steps:
             return (step + 1) / (self._warmup_steps + 1)
-        return max(0.0, (self.total - step) / max(1, self.total - self._warmup_steps))
+        return self._share(step)
 
     def rates(self, step: int) -> list[float]:
         return [peak * self.factor(step) for peak in self._peaks]
@@ -97,11 +144,40 @@ class LinearSchedule:
         return self.optimizer.param_groups[0]["lr"]
 
 
-class ConstantSchedule(LinearSchedule):
-    """A constant learning rate."""
+#: Scales no losses, as precisions with the range of float32 need none.
+NO_SCALER = torch.amp.GradScaler(enabled=False)
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer, total=0, warmup_ratio=0.0)
 
-    def factor(self, step: int) -> float:
-        return 1.0
+def unscaled(
+    scaler: torch.amp.GradScaler, gradients: Iterable[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Return gradients of a loss that was scaled, as those of the loss itself."""
+    if not scaler.is_enabled():
+        return tuple(gradients)
+    return tuple(g if g is None else g / scaler.scale(g.new_ones(())) for g in gradients)
+
+
+def clipped_step(
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[Sequence[nn.Parameter]],
+    max_grad_norm: float,
+    scaler: torch.amp.GradScaler,
+) -> None:
+    """Make an optimizer step after each group's gradient is clipped to a norm (0: not at all). A
+    scaler leaves out steps whose gradients overflowed, and lowers its scale.
+    """
+    for parameter in (one for group in groups for one in group):
+        gradient = parameter.grad
+        if gradient is not None and 0 in gradient.stride():
+            # That of a sum has one element in many places.
+            gradient = parameter.grad = gradient.contiguous()
+        if gradient is not None and scaler.is_enabled():
+            parameter.grad = scaler.scale(gradient)
+    if scaler.is_enabled():
+        scaler.unscale_(optimizer)  # it notes whether they are finite
+    if max_grad_norm:
+        for parameters in groups:
+            nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad(set_to_none=True)

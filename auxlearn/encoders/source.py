@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from auxlearn.core.errors import EncoderError, did_you_mean, named_fault, shorten
+from yaml import YAMLError
+
+from auxlearn.core.errors import EncoderError, UserError, did_you_mean, named_fault, shorten
 from auxlearn.core.files import content_digest, user_path, verify_export
 from auxlearn.core.hub import repository_info
 from auxlearn.core.settings import ENCODERS, REDIRECTED, encoder_source
@@ -84,6 +86,21 @@ def encoder_content(name: str) -> dict[str, str]:
     }
 
 
+def encoder_license(name: str) -> dict[str, str]:
+    """Return what the card of an encoder says of its licence, as the hub's metadata has it; nothing
+    if there is no card, or none that can be read.
+    """
+    from huggingface_hub import metadata_load
+
+    try:
+        card = encoder_folder(name) / "README.md"
+        content = metadata_load(card) if card.is_file() else None
+    except (UserError, OSError, ValueError, YAMLError):  # as files of others may be
+        return {}
+    keys = ("license", "license_name", "license_link")
+    return {key: content[key] for key in keys if content and isinstance(content.get(key), str)}
+
+
 def _check_id(name: str, source: str, path: Path) -> None:
     """Check that what is no folder may be the id of a repository."""
     if path.is_file():
@@ -150,6 +167,6 @@ def _downloaded(name: str, source: str, cache_folder: str, offline: bool) -> Pat
     settings = [file for file in files if "/" not in file and file.endswith(_SUFFIXES)]
     shards = f"{weights.partition('.')[0]}-*" if weights.endswith(".json") else weights
     try:
-        return Path(snapshot_download(source, allow_patterns=[*settings, shards]))
+        return Path(snapshot_download(source, allow_patterns=[*settings, shards, "README.md"]))
     except OSError as error:  # those of huggingface_hub and of HTTP are
         return named_fault(error)

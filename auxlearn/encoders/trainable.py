@@ -19,7 +19,7 @@ from auxlearn.data.batches import Batch
 from auxlearn.encoders.shared import SharedEncoder
 
 #: Modules of the embeddings in the supported architectures.
-_EMBEDDINGS = re.compile(
+EMBEDDINGS = re.compile(
     r"(^|\.)(embeddings|shared|embed_tokens|embed_positions|layernorm_embedding)\."
 )
 
@@ -31,7 +31,7 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
     if part == "body":
         frozen = encoder.body_parameters()
     else:
-        frozen = [p for name, p in encoder.body.named_parameters() if _EMBEDDINGS.search(name)]
+        frozen = [p for name, p in encoder.body.named_parameters() if EMBEDDINGS.search(name)]
         if part != "embeddings":
             layers = lowest_layers(encoder.body, int(part))
             frozen += [p for layer in layers for p in layer.parameters()]
@@ -121,6 +121,19 @@ class LowRankAdapters:
     def merge(self) -> None:
         """Add the adapters to the weights of their layers, and remove them."""
         self._tuner.merge_and_unload()
+
+
+def checkpoint_layers(encoder: SharedEncoder) -> None:
+    """Keep no activations within the layers in training: the backward pass computes them again."""
+    body = encoder.body
+    if not body.supports_gradient_checkpointing:
+        raise ConfigError(
+            f"gradient_checkpointing: transformers has none for {encoder.config.model_type}: leave "
+            "it out"
+        )
+    # Its name in newer versions of transformers, and in older ones.
+    enable = getattr(body, "activation_checkpointing_enable", body.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
 
 
 def compile_body(

@@ -36,7 +36,8 @@ class PrimaryLoss(Objective):
                 return (logits.softmax(-1) - truth).square().sum(-1).mean()
 
     Attributes:
-        compilable: Whether the loss can be computed with a compiled encoder.
+        compilable: Whether the loss can be computed with a compiled encoder, or with gradient
+            checkpointing.
         kinds: Kinds of labels that it is a loss of, and of all that are derived from these.
         facts: Numbers about what the loss has prepared, by name, such as the accuracy of a bias
             model; they are recorded with the results, under ``auxiliary`` and ``primary``.

@@ -26,7 +26,7 @@ from auxlearn.core.progress import ProgressBar
 from auxlearn.data.batches import BatchStream, collate, eval_batches
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import upload
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
+from auxlearn.encoders.optimizer import Schedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder, copy_tensors
 
 #: ``fit(fold, train, held)`` fits a model on the examples ``train`` and returns the class
@@ -184,7 +184,7 @@ def fine_tune(
     parameters = list(model.classifier.parameters())
     # Not fused, which rounds in another way: probabilities in caches stay those that are computed.
     optimizer = build_optimizer(parameters, settings.learning_rate, WEIGHT_DECAY, fused=False)
-    schedule = LinearSchedule(optimizer, total, WARMUP)
+    schedule = Schedule(optimizer, total, WARMUP)
     model.train()
     for step in range(total):
         schedule.apply(step)

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from auxlearn.core.config import RunConfig
 from auxlearn.core.settings import encoder_source
 from auxlearn.data.load import HUB_ID, card_names, find_card
+from auxlearn.encoders.source import encoder_license
 from auxlearn.results.record import RunResults
 from auxlearn.results.tables import (
     account_lines,
@@ -72,6 +73,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
     }
     if base := _hub_id(config["encoder"]):
         content |= {"base_model": base, "base_model_relation": "finetune"}
+    content |= encoder_license(RunConfig.model_validate(config).initial_encoder)
     if hub := _hub_dataset(config["dataset"]):
         content["datasets"] = [hub["type"]]
     entries: list[dict[str, Any]] = []

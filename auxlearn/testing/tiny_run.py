@@ -22,7 +22,7 @@ from auxlearn.data.batches import Batch, BatchStream
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import Tokenization
 from auxlearn.encoders.load import load_encoder, save_untrained
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
+from auxlearn.encoders.optimizer import Schedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.trainable import LowRankAdapters, freeze
 from auxlearn.kinds.base import Kind, all_kinds
@@ -145,7 +145,7 @@ class TinyRun:
             primary=BatchStream(self._texts, BATCH_SIZE, seed, "primary"),
             primary_loss=self.loss,
             auxiliaries=auxiliaries,
-            schedule=LinearSchedule(optimizer, STEPS, 0.0),
+            schedule=Schedule(optimizer, STEPS, 0.0),
             seed=seed,
             gradient_accumulation_steps=circumstances.gradient_accumulation_steps,
         )

@@ -20,7 +20,7 @@ from auxlearn.core.metric_names import Quantity
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
-from auxlearn.encoders.optimizer import ConstantSchedule, LinearSchedule, run_optimizer
+from auxlearn.encoders.optimizer import Schedule, run_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.metrics import sign
 from auxlearn.results.folder import RunFolder, append_jsonl, truncate_jsonl
@@ -212,6 +212,9 @@ class TrainingLoop(Loop):
         if self.in_primary_only_phase:
             self._prepare_primary_only_phase()
         load_optimizer_tensors(self.training_step.optimizer, tensors["optimizer"])
+        if scaler := tensors.get("scaler"):
+            state = {name: value.item() for name, value in scaler.items()}
+            self.training_step.scaler.load_state_dict(state)
         with calling(self.weighting, "load_state_dict"):
             self.weighting.load_state_dict(tensors.get("weighting", {}))
         for group, plugin in self._stateful().items():
@@ -230,7 +233,12 @@ class TrainingLoop(Loop):
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         optimizer = optimizer_tensors(self.training_step.optimizer)
-        groups = {"optimizer": optimizer, "weighting": state_of(self.weighting)}
+        scaler = self.training_step.scaler.state_dict()
+        groups = {
+            "optimizer": optimizer,
+            "weighting": state_of(self.weighting),
+            "scaler": {name: torch.tensor(value) for name, value in scaler.items()},
+        }
         return groups | {group: state_of(plugin) for group, plugin in self._stateful().items()}
 
     def _stateful(self) -> dict[str, Any]:
@@ -278,9 +286,7 @@ class TrainingLoop(Loop):
         rates = {"learning_rate": config.final_learning_rate, "head_learning_rate": None}
         optimizer = run_optimizer(config.model_copy(update=rates), self.encoder)
         self.training_step.train_primary_only(
-            ConstantSchedule(optimizer)
-            if config.final_schedule == "constant"
-            else LinearSchedule(optimizer, steps, config.warmup_ratio, start=start)
+            Schedule(optimizer, steps, config.warmup_ratio, config.final_schedule, start)
         )
 
     def _drop_records_after(self, step: int) -> None:

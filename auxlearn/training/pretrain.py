@@ -50,7 +50,7 @@ from auxlearn.data.splits import hold_out
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute, usual_torch
 from auxlearn.encoders.load import check_length, load_encoder
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
+from auxlearn.encoders.optimizer import Schedule, build_optimizer
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.encoders.source import encoder_content
 from auxlearn.evaluation.predict import texts_of
@@ -359,7 +359,7 @@ class _PretrainLoop(Loop):
     def __post_init__(self) -> None:
         super().__post_init__()
         optimizer = build_optimizer(self.trained, self.settings.learning_rate, WEIGHT_DECAY)
-        self.schedule = LinearSchedule(optimizer, self.total_steps, WARMUP_RATIO)
+        self.schedule = Schedule(optimizer, self.total_steps, WARMUP_RATIO)
         self.before: _Scores | None = None
         self._losses: list[Tensor] = []
         self._saved = 0.0

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 
 from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
@@ -27,8 +28,8 @@ from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import check_compiler, choose_compute
-from auxlearn.encoders.optimizer import LinearSchedule, run_optimizer
-from auxlearn.encoders.trainable import LowRankAdapters, compile_body
+from auxlearn.encoders.optimizer import Schedule, run_optimizer
+from auxlearn.encoders.trainable import LowRankAdapters, checkpoint_layers, compile_body
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.kinds.metrics import sign
@@ -257,6 +258,8 @@ class _Run(Materials):
         trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         self.reporter.message(f"{trained:,} of {every:,} parameters are trained")
         check_dropout([primary_loss, *(auxiliary.task for auxiliary in auxiliaries)], self.encoder)
+        if config.gradient_checkpointing:
+            checkpoint_layers(self.encoder)
         if config.compile:
             self.reporter.message("compiling the encoder")
             compile_body(self.encoder, self.compute.autocast)
@@ -272,11 +275,14 @@ class _Run(Materials):
             primary=primary,
             primary_loss=primary_loss,
             auxiliaries=auxiliaries,
-            schedule=LinearSchedule(optimizer, steps, config.warmup_ratio),
+            schedule=Schedule(optimizer, steps, config.warmup_ratio, config.lr_scheduler_type),
             seed=config.seed,
             gradient_accumulation_steps=self.micro_batches,
             max_grad_norm=config.max_grad_norm,
             autocast=self.compute.autocast,
+            scaler=torch.amp.GradScaler(
+                self.compute.device.type, enabled=config.precision == "fp16"
+            ),
             perturbation_log=PerturbationLog(self.folder.path, len(train_texts)),
             gradient_log=self._gradient_log(),
             processes=self.processes,

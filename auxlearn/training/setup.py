@@ -198,6 +198,17 @@ def build_weighting(config: RunConfig) -> Weighting:
             "compile: optimizer steps cannot be unrolled through a compiled encoder, as "
             f"{weighting.name} is asked to do: leave --compile out"
         )
+    if config.gradient_checkpointing and weighting.differentiates_twice:
+        raise ConfigError(
+            "gradient_checkpointing: activations cannot be computed again through unrolled steps, "
+            f"as {weighting.name} makes them: leave gradient_checkpointing or unroll out"
+        )
+    fixed = weighting.branches is not None or config.weights.name in ("fixed", "equal")
+    if config.precision == "fp16" and not fixed:
+        raise ConfigError(
+            f"precision: fp16 leaves out steps that overflow, which {weighting.name} does not "
+            "expect: use bf16, or weights fixed"
+        )
     if config.lora_rank and weighting.differentiates_twice:
         raise ConfigError(
             "lora_rank: optimizer steps cannot be unrolled through the adapters of peft, as "
@@ -414,6 +425,11 @@ class Materials:
             raise ConfigError(f"loss: {choice.name} is not of {kind.name}: choose {others}")
         with calling(cls, "__init__", choice.name):
             loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
+        if self.config.gradient_checkpointing and not loss.compilable:
+            raise ConfigError(
+                f"gradient_checkpointing: the loss {choice.name} changes what a layer computes, "
+                "which is not repeated: leave gradient_checkpointing out"
+            )
         if self.config.compile and not loss.compilable:
             raise ConfigError(
                 f"compile: the loss {choice.name} changes what a layer computes, which a compiled "

@@ -17,7 +17,7 @@ from auxlearn.core import rng
 from auxlearn.core.metric_names import VALIDATION
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.data.batches import Batch, BatchStream
-from auxlearn.encoders.optimizer import LinearSchedule
+from auxlearn.encoders.optimizer import NO_SCALER, Schedule, clipped_step, unscaled
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import Objective
@@ -72,13 +72,14 @@ class RunStep:
     primary: BatchStream
     primary_loss: PrimaryLoss
     auxiliaries: Sequence[Auxiliary]
-    schedule: LinearSchedule
+    schedule: Schedule
     seed: int = 0
     gradient_accumulation_steps: int = 1  # micro-batches of a batch
     max_grad_norm: float = 1.0  # 0: no clipping
     clip_head_separately: bool = False  # the classification head's gradient, from all others
     attends_to_padding: bool = False  # as some released code does
     autocast: Callable[[], AbstractContextManager[None]] = nullcontext  # of forward passes
+    scaler: torch.amp.GradScaler = NO_SCALER  # of half precision
     validation: ValidationObjective | None = None
     perturbation_log: PerturbationLog | None = None
     gradient_log: GradientLog | None = None
@@ -109,7 +110,7 @@ class RunStep:
         self._checked: set[str] = set()
         self._observed = Observed(encoder)
 
-    def train_primary_only(self, schedule: LinearSchedule) -> None:
+    def train_primary_only(self, schedule: Schedule) -> None:
         """Drop the auxiliary tasks and continue with another optimizer and schedule."""
         self.auxiliaries, self.names, self.members = (), ("primary",), Members({})
         self.optimizer, self.schedule = schedule.optimizer, schedule
@@ -139,13 +140,16 @@ class RunStep:
         with summed_grad(self.processes, self.parameters) as total:
             for term, loss in self._losses(terms):
                 if weight_of[term.name] != 0:
-                    weighted = weight_of[term.name] * loss
+                    weighted = self.scaler.scale(weight_of[term.name] * loss)
                     whole = total if term is trained[-1] else None
                     sending = whole.sending(weighted, self.parameters) if whole else nullcontext()
                     with self._calling(term, "the backward pass of loss"), sending:
                         weighted.backward()
                     del weighted
                 del loss  # frees the graph before the next one is built
+        found = unscaled(self.scaler, [parameter.grad for parameter in self.parameters])
+        for parameter, gradient in zip(self.parameters, found, strict=True):
+            parameter.grad = gradient
         self._finish_pass(without)
 
     def gradients(self) -> list[Gradient]:
@@ -188,7 +192,7 @@ class RunStep:
             gradients = dict(zip(parts, self._no_gradients(len(parts)), strict=True))
             for term, loss in losses:
                 shared = term.member is not None  # with the graph of other members
-                gradients[term.name, term.member] = list(self._gradient(term, loss, shared))
+                gradients[term.name, term.member] = self._gradient(term, loss, shared)
                 del loss  # frees the graph before the next one is built
             yield list(gradients.values())
 
@@ -210,11 +214,14 @@ class RunStep:
         self._finish_pass()
         return [sums.receive(name) for name in self.names]
 
-    def _gradient(self, term: Term, loss: Tensor, retain: bool = False) -> tuple[Tensor, ...]:
+    def _gradient(self, term: Term, loss: Tensor, retain: bool = False) -> Gradient:
         with self._calling(term, "the backward pass of loss"):
-            return torch.autograd.grad(
-                loss, self.parameters, allow_unused=True, retain_graph=retain
-            )
+            return self._gradient_by(loss, retain)
+
+    def _gradient_by(self, loss: Tensor, retain: bool = False) -> Gradient:
+        scaled, parameters = self.scaler.scale(loss), self.parameters
+        found = torch.autograd.grad(scaled, parameters, allow_unused=True, retain_graph=retain)
+        return [*unscaled(self.scaler, found)]
 
     def _calling(
         self, term: Term, method: str, batch: Batch | None = None
@@ -298,7 +305,7 @@ class RunStep:
                 place = (self.number, index, batches, part)
                 loss = validation.loss(self.encoder, *place, self.processes) / batches
             if loss.requires_grad:
-                add_gradient(total, torch.autograd.grad(loss, self.parameters, allow_unused=True))
+                add_gradient(total, self._gradient_by(loss))
             losses.append(loss.detach())
         total = sum_gradient(self.processes, total, self.parameters)
         return total, torch.stack(losses).sum()
@@ -355,14 +362,7 @@ class RunStep:
             yield
 
     def optimizer_step(self) -> None:
-        for parameter in self.parameters:  # that of a sum has one element in many places
-            if parameter.grad is not None and 0 in parameter.grad.stride():
-                parameter.grad = parameter.grad.contiguous()
-        if self.max_grad_norm:
-            for parameters in self._clipping_groups():
-                nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        clipped_step(self.optimizer, self._clipping_groups(), self.max_grad_norm, self.scaler)
 
     def _clipping_groups(self) -> list[list[nn.Parameter]]:
         if not self.clip_head_separately:

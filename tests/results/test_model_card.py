@@ -76,6 +76,32 @@ def test_a_hub_encoder_is_the_base_model():
     assert card.data.base_model == "someone/some-model"
 
 
+@pytest.mark.parametrize(
+    ("card", "expected"),
+    [
+        ("---\nlicense: apache-2.0\n---\n# It", {"license": "apache-2.0"}),
+        (
+            "---\nlicense: other\nlicense_name: own\nlicense_link: https://x.org/l\n---\n",
+            {"license": "other", "license_name": "own", "license_link": "https://x.org/l"},
+        ),
+        ("# It\n\nIts licence is MIT.", {}),
+        ("---\nlicense: [mit, gpl]\n---\n", {}),
+        ("---\nlicense: {a\n---\n", {}),
+        ("---\n- license\n---\n", {}),
+        (None, {}),
+    ],
+)
+def test_the_licence_is_that_of_the_card_of_the_encoder(card, expected, trained_folder, tmp_path):
+    folder = tmp_path / "encoder"
+    shutil.copytree(trained_folder("bert"), folder)
+    if card is not None:
+        (folder / "README.md").write_text(card, encoding="utf-8")
+    front = model_card(examples.results(encoder=str(folder))).split("---\n")[1]
+    content = yaml.safe_load(front)
+    assert {key: content[key] for key in content if key.startswith("license")} == expected
+    assert "base_model" not in content
+
+
 def test_local_paths_are_not_published(tmp_path):
     folder = tmp_path / "private" / "mini"
     folder.mkdir(parents=True)

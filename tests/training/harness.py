@@ -6,7 +6,7 @@ import torch
 
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream
-from auxlearn.encoders.optimizer import LinearSchedule
+from auxlearn.encoders.optimizer import Schedule
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.step import RunStep
 from auxlearn.training.terms import Auxiliary
@@ -46,7 +46,7 @@ class Harness:
             primary=BatchStream(self.texts, batch_size, seed, "primary"),
             primary_loss=cross_entropy(),
             auxiliaries=auxiliaries,
-            schedule=LinearSchedule(self.optimizer, 10, 0.2),
+            schedule=Schedule(self.optimizer, 10, 0.2),
             seed=seed,
             gradient_accumulation_steps=gradient_accumulation_steps,
             max_grad_norm=max_grad_norm,

@@ -10,7 +10,7 @@ from torch.distributions import MultivariateNormal
 from auxlearn import train
 from auxlearn.core.errors import DataError
 from auxlearn.core.files import read_checked_json, write_checked_json
-from auxlearn.encoders.optimizer import LinearSchedule, build_optimizer
+from auxlearn.encoders.optimizer import Schedule, build_optimizer
 from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.l3mask import L3Mask
@@ -236,7 +236,7 @@ def test_the_head_may_have_its_own_learning_rate_and_weight_decay():
     optimizer = build_optimizer(parameters, 1e-3, 0.1, parameters[2:], 1e-2)
     assert settings_of(optimizer, "lr") == [1e-3, 1e-3, 1e-2, 1e-2]
     assert settings_of(optimizer, "weight_decay") == [0.1, 0.0, 0.1, 0.0]
-    schedule = LinearSchedule(optimizer, 4, 0.0, start=10)
+    schedule = Schedule(optimizer, 4, 0.0, start=10)
     assert schedule.rates(12) == [0.5e-3, 0.5e-3, 0.5e-2, 0.5e-2]
     assert len(build_optimizer(parameters, 1e-3, 0.1, parameters[2:]).param_groups) == 2
     decays = build_optimizer(parameters, 1e-3, 0.01, parameters[2:], head_weight_decay=0.1)

@@ -10,7 +10,7 @@ import yaml
 from auxlearn import RunConfig
 from auxlearn.data.batches import BatchStream, UniformStream, collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.optimizer import LinearSchedule, run_optimizer
+from auxlearn.encoders.optimizer import Schedule, run_optimizer
 from auxlearn.training.validation import ValidationObjective, initialise_head
 from auxlearn.weighting.learned import cosines_with
 from auxlearn.weighting.tartan import Tartan, TartanOptions, TartanReleased, tartan_logit_gradient
@@ -28,7 +28,7 @@ def ready(folder, rule, accumulation):
         encoder, [("every3", MaskedWords(3))], gradient_accumulation_steps=accumulation
     )
     training_step = harness.training_step
-    training_step.schedule = LinearSchedule(training_step.optimizer, 10**9, 0.0)
+    training_step.schedule = Schedule(training_step.optimizer, 10**9, 0.0)
     training_step.total_steps = 10**9
     training_step.attends_to_padding = rule.attends_to_padding
     options = {"batches_per_step": accumulation, "attends_to_padding": rule.attends_to_padding}
