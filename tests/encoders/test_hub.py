@@ -99,7 +99,7 @@ def test_from_a_hub_that_answers_and_then_from_its_cache(hub, tmp_path):
     assert weight == float(tensors["bert.embeddings.word_embeddings.weight"][7, 3])
     assert not new_head
     fetched = {path.rpartition("/")[2] for path in Hub.asked if "/resolve/" in path}
-    assert fetched == {"config.json", "pytorch_model.bin", "vocab.txt"}
+    assert fetched == {"README.md", "config.json", "pytorch_model.bin", "vocab.txt"}
     assert not [path for path in Hub.asked if "refs" in path or "discussions" in path]
     # A hub that does not answer is asked once, not for minutes.
     Hub.asked.clear()
