@@ -143,8 +143,9 @@ def around_language_model(model: Any, tokenizer: Any) -> SharedEncoder:
         raise EncoderError(f"a {type(model).__name__} is no AutoModelForMaskedLM of transformers")
     family_of(config.model_type)
     checks.check_vocabulary(config.name_or_path, tokenizer, model)
+    build: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
     with quiet_transformers(), torch.device("meta"):
-        classifier = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)](copy.deepcopy(config))
+        classifier = build(copy.deepcopy(config))
     setattr(classifier, classifier.base_model_prefix, model.base_model)
     return SharedEncoder(classifier, model, tokenizer)
 
