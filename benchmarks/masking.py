@@ -235,7 +235,10 @@ class Case:
             "tokens": found.tokens,
             "mean": spread.mean,
             "moved": spread.moved,
-            "groups": {one.name: [one.tokens, one.ratio(name)] for one in kinds},
+            "groups": {
+                one.name: [one.tokens, one.rates[name] / (one.random[name] or math.inf)]
+                for one in kinds
+            },
         }
         write_text(path, json.dumps(masks))
 

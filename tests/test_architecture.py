@@ -138,7 +138,7 @@ ALONE = {
 #: Most lines of each room. One that grows has a line in the changelog that says what for:
 #: "- `auxlearn/ROOM/` grows by N lines: WHAT THEY ARE FOR".
 BUDGETS = {
-    "core": 3351,
+    "core": 3363,
     "kinds": 2854,
     "data": 4805,
     "encoders": 2200,
@@ -150,13 +150,13 @@ BUDGETS = {
     "results": 2750,
     "executors": 692,
     "evaluation": 979,
-    "training": 4450,
+    "training": 4448,
     "mask_analysis": 756,
     "sweeps": 1361,
     "comparison": 3007,
     "reports": 662,
     "testing": 876,
-    "commands": 1768,
+    "commands": 1789,
     "root": 335,
 }
 

@@ -19,12 +19,14 @@ import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Union
 
 import click
+from click.shell_completion import CompletionItem
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -33,9 +35,9 @@ from auxlearn.core.arguments import settings_of
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import expand, path_problem
-from auxlearn.core.registry import CHOSEN_BY, Registry, load_plugin
+from auxlearn.core.registry import CHOSEN_BY, KINDS, Registry, load_plugin
 from auxlearn.core.run_settings import section_of
-from auxlearn.core.settings import PluginChoice
+from auxlearn.core.settings import ENCODERS, PluginChoice
 from auxlearn.core.validation import Settings, option_of, validate
 from auxlearn.core.yaml_files import parse_yaml
 
@@ -178,7 +180,7 @@ def options_of(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in reversed(chosen):
             field = settings.model_fields[name]
-            flag, attributes = flag_of(f"{prefix}{name}", field), _form(field)
+            flag, attributes = flag_of(f"{prefix}{name}", field), _form(name, field)
             if attributes.get("is_flag") and negatable:
                 flag = f"{flag}/--no-{flag[2:]}"
             text = helps.get(name, field.description or "")
@@ -393,10 +395,29 @@ def _keep_options(
     return chosen
 
 
-def _form(field: FieldInfo) -> dict[str, Any]:
+def _complete(
+    name: str, ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the names that a setting takes and that begin so, or else folders."""
+    from auxlearn.data.load import BUILT_IN, card_names
+
+    known = {
+        "encoder": list(ENCODERS),
+        "dataset": [*BUILT_IN, *card_names()],
+        "kind": KINDS.names(),
+        "metric": {metric for kind in KINDS.names() for metric in KINDS.get(kind).metrics},
+    }.get(name)
+    names = known or CHOSEN_BY[name].names()
+    items = [CompletionItem(choice) for choice in names if choice.startswith(incomplete)]
+    return items or [CompletionItem(incomplete, type="dir")]
+
+
+def _form(name: str, field: FieldInfo) -> dict[str, Any]:
     """Return the attributes of the option for a field."""
     option, kinds = option_of(field), set(_kinds(field.annotation))
     form: dict[str, Any] = {"metavar": option.metavar}
+    if option.completes:
+        form["shell_complete"] = partial(_complete, name)
     if option.flag_value is not None:
         form |= {"is_flag": False, "flag_value": option.flag_value}
     origins = {typing.get_origin(kind) for kind in kinds}
@@ -406,7 +427,7 @@ def _form(field: FieldInfo) -> dict[str, Any]:
         form["is_flag"] = True
     elif Literal in origins:
         form["type"] = click.Choice([value for kind in kinds for value in typing.get_args(kind)])
-    elif PathLike[str] in kinds and not option.named:
+    elif PathLike[str] in kinds and not option.completes:
         form["type"] = PATH
     elif kinds <= {int, float}:
         (form["type"],) = kinds

@@ -72,10 +72,18 @@ def describe(value: Any) -> str:
     return printable(_REPR.repr(value))
 
 
+def text_of(value: object) -> str:
+    """Return ``str(value)``, or what is known of a value that Python cannot write."""
+    try:
+        return str(value)
+    except Exception:  # a class can define it in any way
+        return describe(value)
+
+
 def some_of(names: Iterable[Any], count: int = 8) -> str:
     """Return names separated by commas; of many the first ones and the number of the others."""
     known = names if isinstance(names, Collection) else list(names)
-    shown = [shorten(str(name)) for name, _ in zip(known, range(count), strict=False)]
+    shown = [shorten(text_of(name)) for name, _ in zip(known, range(count), strict=False)]
     rest = len(known) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
 
@@ -211,7 +219,7 @@ def plain_words(fault: Any) -> str:
 def first_fault(error: BaseException) -> str:
     """Return an error of a check as one short line; of several faults the first."""
     faults: Any = getattr(error, "errors", None)
-    text = str(error)
+    text = text_of(error)
     if callable(faults) and (listed := faults(include_url=False)):
         place = ".".join(str(part) for part in listed[0]["loc"])
         text = f"{place}: {plain_words(listed[0])}"

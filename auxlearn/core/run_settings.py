@@ -43,7 +43,7 @@ MOST_ENTRIES = 100  # tasks, sets, plug-in files or trackers of a run
 
 
 class _Source(Described):
-    dataset: PathText = setting("pydocs", "setting")
+    dataset: Annotated[PathText, Option(completes=True)] = setting("pydocs", "setting")
     """Data set: folder, name of a data-set card, or Hugging Face hub id."""
 
 
@@ -103,7 +103,7 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
 class ModelSettings(Described):
     """What is trained."""
 
-    encoder: PathText = setting("tiny", "setting")
+    encoder: Annotated[PathText, Option(completes=True)] = setting("tiny", "setting")
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
     do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
@@ -140,16 +140,18 @@ class ModelSettings(Described):
 class ObjectiveSettings(Described):
     """What it is trained for."""
 
-    aux: Annotated[tuple[PluginChoice, ...], Option("TASK")] = Field((), max_length=MOST_ENTRIES)
+    aux: Annotated[tuple[PluginChoice, ...], Option("TASK", completes=True)] = Field(
+        (), max_length=MOST_ENTRIES
+    )
     """Auxiliary task, or TASK:NAME to give it a name; repeatable. `auxlearn list tasks` lists
     them."""
 
-    weights: Annotated[PluginChoice, Option("WEIGHTING")] = Field(
+    weights: Annotated[PluginChoice, Option("WEIGHTING", completes=True)] = Field(
         PluginChoice(name="fixed"), validate_default=True
     )
     """Weighting of the objectives. `auxlearn list weightings` lists them."""
 
-    loss: Annotated[PluginChoice, Option("LOSS")] = Field(
+    loss: Annotated[PluginChoice, Option("LOSS", completes=True)] = Field(
         PluginChoice(name="cross_entropy"), validate_default=True
     )
     """Loss of the primary task. `auxlearn list losses` lists them."""
@@ -163,7 +165,7 @@ class ObjectiveSettings(Described):
 class TrainingSettings(Described):
     """How it is trained. Settings of the optimizer are named as in transformers."""
 
-    metric: str = setting("accuracy", "setting")
+    metric: Annotated[str, Option(completes=True)] = setting("accuracy", "setting")
     """Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By default
     accuracy of classes (or macro_f1) and of tags, micro_f1 of several labels (or macro_f1,
     accuracy, lrap), pearson of numbers (or spearman, mae), span_f1 of BIO tags, las of trees (or
@@ -205,7 +207,7 @@ class TrainingSettings(Described):
 
     lr_scheduler_type: ScheduleName = Field("linear", exclude_if=lambda name: name == "linear")
     """Learning-rate schedule after the warm-up, by its name in transformers, with transformers'
-    values of its arguments; constant has no warm-up."""
+    values of its arguments; constant does not warm up."""
 
     warmup_ratio: float = Field(0.06, ge=0, lt=1)
     """Ratio of the optimizer steps used for a linear warm-up of the learning rate."""
@@ -403,13 +405,13 @@ KEYWORDS.update(RunSettings.model_fields)
 class PretrainSettings(Described):
     """What a continued pretraining depends on, and the device that it is done on."""
 
-    encoder: str
+    encoder: Annotated[str, Option(completes=True)]
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
     do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
     """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
-    dataset: str | None = None
+    dataset: Annotated[str | None, Option(completes=True)] = None
     """Data set whose train texts are used."""
 
     corpus: str | None = None

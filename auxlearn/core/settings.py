@@ -254,7 +254,9 @@ class Columns(Described):
     label_column: ColumnName | None = setting(None, "setting")
     """Column of the label; by default 'label'."""
 
-    kind: str | None = setting(None, "setting", exclude_if=lambda kind: kind is None)
+    kind: Annotated[str | None, Option(completes=True)] = setting(
+        None, "setting", exclude_if=lambda kind: kind is None
+    )
     """Kind of the labels: one class (classification), a list of labels (multi_label), a number
     (regression), a tag for each word (token_classification), or its head and relation (dependency);
     by default found from them."""

@@ -70,7 +70,7 @@ class Option:
     metavar: str | None = None
     flag: str | None = None  # by default the name of the field
     flag_value: Any = None  # what the option stands for without a value
-    named: bool = False  # whether names are taken beside paths
+    completes: bool = False  # whether the shell completes the names that there are
 
 
 def option_of(field: FieldInfo) -> Option:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -245,36 +247,30 @@ class Tokenization:
         return {**arrays, "offsets": ends[offsets_of(rows)], "windows": ends}
 
     def _chunk(self, texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
-        input_ids: list[int] = []
-        types: list[int] = []
-        words: list[int] = []
-        lengths: list[int] = []
-        rows = [0] * len(texts)
+        # Typed arrays, as lists of Python's integers take most of the time of tokenising.
+        input_ids, words, types = array("i"), array("i"), array("b")
+        lengths, rows = [], [0] * len(texts)
         has_types = "token_type_ids" in self.tokenizer.model_input_names
         letters = self.tokenizer.backend_tokenizer.encode("a b", add_special_tokens=False).word_ids
         spaces = "" if len({*letters}) > 1 else r"\s"  # some tokenizers do not divide at spaces
         breaks = re.compile(f"[{spaces}{UNSPACED}]")
         for text, encoding, kept in self.encodings(texts, pairs):
             rows[text] += 1
-            ids, word_ids, sequences = encoding.ids, encoding.word_ids, encoding.sequence_ids
-            input_ids += (ids[place] for place in kept)
             lengths.append(len(kept))
-            if has_types:
-                type_ids = encoding.type_ids
-                types += (type_ids[place] for place in kept)
             sources = (texts[text], "" if pairs is None else pairs[text])
+            word_ids = encoding.word_ids
             if any(map(breaks.search, sources)):
                 word_ids = _divided(encoding, sources, breaks)
-            last_of_first = max(
-                (w for w, s in zip(word_ids, sequences, strict=True) if s == 0), default=-1
-            )
-            numbers = [
-                -1 if word is None else word + (last_of_first + 1 if sequence == 1 else 0)
-                for word, sequence in zip(word_ids, sequences, strict=True)
-            ]
-            words += (numbers[place] for place in kept)
-        flat = torch.tensor(input_ids, dtype=torch.int32)
-        numbered = torch.tensor(words, dtype=torch.int32)
+            numbers = [-1 if word is None else word for word in word_ids]
+            if pairs is not None:
+                numbers = _counted_on(numbers, encoding.sequence_ids)
+            columns = [(input_ids, encoding.ids), (words, numbers)]
+            if has_types:
+                columns.append((types, encoding.type_ids))
+            for column, values in columns:
+                whole = len(kept) == len(values)
+                column.extend(values if whole else [values[place] for place in kept])
+        flat, numbered = torch.from_numpy(np.array(input_ids)), torch.from_numpy(np.array(words))
         special = torch.tensor(self.tokenizer.all_special_ids, dtype=torch.int32)
         arrays = {
             "input_ids": flat,
@@ -285,34 +281,29 @@ class Tokenization:
             "rows": torch.tensor(rows, dtype=torch.int64),
         }
         if has_types:
-            arrays["token_type_ids"] = torch.tensor(types, dtype=torch.int8)
+            arrays["token_type_ids"] = torch.from_numpy(np.array(types))
         return arrays
 
     def encodings(
         self, texts: list[str], pairs: list[str] | None = None
     ) -> Iterator[tuple[int, Any, Sequence[int]]]:
         """Yield the encodings of each text: its number, an encoding, the positions kept."""
-        tokenizer, max_length, windowing = self.tokenizer, self.max_length, self.windowing
-        if pairs is not None or windowing.text_window == "head":
-            cut = tokenizer(texts, pairs, truncation=True, max_length=max_length)
-            for number, encoding in enumerate(cut.encodings):
+        windowing = self.windowing if pairs is None else HEAD
+        whole = windowing.text_window == "head+tail"
+        stride = {"stride": windowing.window_stride} if windowing.in_windows else {}
+        # This sets how texts are cut. A call of all texts would make lists of Python's integers.
+        self.tokenizer(
+            "", truncation=not whole, max_length=None if whole else self.max_length, **stride
+        )
+        inputs = texts if pairs is None else list(zip(texts, pairs, strict=True))
+        for number, encoding in enumerate(self.tokenizer.backend_tokenizer.encode_batch(inputs)):
+            if whole:
+                yield number, encoding, _head_and_tail(encoding, self.max_length)
+            elif windowing.in_windows:
+                for row in [encoding, *encoding.overflowing][: windowing.max_windows]:
+                    yield number, row, range(len(row))
+            else:
                 yield number, encoding, range(len(encoding))
-        elif windowing.in_windows:
-            rows = tokenizer(
-                texts,
-                truncation=True,
-                max_length=max_length,
-                stride=windowing.window_stride,
-                return_overflowing_tokens=True,
-            )
-            owners = rows["overflow_to_sample_mapping"] if texts else []
-            for number, of_text in groupby(zip(owners, rows.encodings, strict=True), itemgetter(0)):
-                for _, encoding in islice(of_text, windowing.max_windows):
-                    yield number, encoding, range(len(encoding))
-        else:
-            whole = tokenizer(texts, truncation=False, verbose=False)
-            for number, encoding in enumerate(whole.encodings):
-                yield number, encoding, _head_and_tail(encoding, max_length)
 
     @property
     def room(self) -> int:
@@ -434,6 +425,13 @@ def tags_of(starts: Tensor, texts: Sequence[str], targets: Tensor) -> Tensor:
     found = targets[starts.clamp(min=0)]
     found[starts < 0] = -100
     return found
+
+
+def _counted_on(words: list[int], sequences: list[int | None]) -> list[int]:
+    """Return the numbers of words of a pair, where the second text continues the first's count."""
+    both = list(zip(words, sequences, strict=True))
+    added = max((word for word, sequence in both if sequence == 0), default=-1) + 1
+    return [word + added * (sequence == 1 and word >= 0) for word, sequence in both]
 
 
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:

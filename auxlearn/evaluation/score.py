@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @checked
 def score(
-    encoder: Annotated[UserPath, Option(named=True)],
+    encoder: Annotated[UserPath, Option(completes=True)],
     texts: Any,
     *,
     level: Literal["token", "word", "text"] = "token",

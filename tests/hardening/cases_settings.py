@@ -94,7 +94,6 @@ COMMANDS: dict[str, tuple[str, Make | None]] = {
         "'label'",
         of_encoder(lambda model: None),
     ),
-    "compare run --metric accuracy --metric accuracy": ("accuracy", Place.copy_run),
     "report run --output x.pdf": (".html", Place.copy_run),
     "evaluate run --dataset d --output ''": ("path", beside_run(writes("d/test.jsonl", GOOD))),
 }

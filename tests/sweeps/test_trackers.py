@@ -79,7 +79,7 @@ def read_mlflow(place):
 READERS = {"tensorboard": read_tensorboard, "wandb": read_wandb, "mlflow": read_mlflow}
 
 
-@pytest.fixture(params=["tensorboard", pytest.param("wandb", marks=pytest.mark.slow), "mlflow"])
+@pytest.fixture(params=["tensorboard", "wandb", "mlflow"])
 def tracked(request, tmp_path, monkeypatch, fast_settings):
     """Return settings of a tracked run, and what returns all that its tracker has."""
     monkeypatch.chdir(tmp_path)
