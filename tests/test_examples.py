@@ -135,3 +135,21 @@ def test_the_example_package_installs_and_passes_its_tests(tmp_path):
     )
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith("....."), done.stdout
+
+
+def test_the_trainer_of_transformers_logs_each_loss_and_trains_one_encoder(tmp_path):
+    """The loss that is logged for the step is that of both shares, and both heads share a body."""
+    from transformers import AutoModelForSequenceClassification
+
+    from auxlearn.core.settings import encoder_source
+
+    example = runpy.run_path(str(EXAMPLES / "own_trainer.py"))
+    trainer = example["train"](encoder_source("tiny"), 0.25, 5, str(tmp_path))
+    (row,) = [row for row in trainer.state.log_history if "loss/primary" in row and "loss" in row]
+    mixed = 0.75 * row["loss/primary"] + 0.25 * row["loss/auxiliary"]
+    assert row["loss"] == pytest.approx(mixed, abs=1e-3)
+    model = trainer.model
+    assert model.language_model.base_model is model.classifier.base_model
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    state = model.classifier.state_dict()
+    assert all(torch.equal(value, state[name]) for name, value in saved.state_dict().items())
