@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from auxlearn import RunConfig, train
+from auxlearn import RunConfig, predict, train
 from auxlearn.core.registry import TASKS, load_plugin
 from auxlearn.data.batches import collate
 from tests import helpers
@@ -153,3 +154,17 @@ def test_the_trainer_of_transformers_logs_each_loss_and_trains_one_encoder(tmp_p
     saved = AutoModelForSequenceClassification.from_pretrained(tmp_path)
     state = model.classifier.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in saved.state_dict().items())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter about itself
+def test_the_page_on_onnx_gives_the_probabilities_of_predict(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    helpers.write_splits(tmp_path / "data", train=helpers.rows(), dev=helpers.rows())
+    run = train(dataset="data", encoder="tiny", epochs=1, output="runs/first", verbose=False)
+    page = (EXAMPLES.parent / "docs" / "guides" / "onnx.md").read_text("utf-8")
+    names: dict = {}
+    exec(page.partition("```py\n")[2].partition("```")[0], names)
+    frame = predict(run, names["texts"])
+    expected = frame[[name for name in frame if name.startswith("probability_")]]
+    np.testing.assert_allclose(names["probabilities"], expected, atol=1e-5)
