@@ -41,7 +41,7 @@ def config(config, one_layer, tmp_path):
             tmp_path / "data", train=rows[:20], dev=rows[20:28], test=rows[28:36]
         )
         given = {"dataset": str(data), "encoder": str(one_layer), "aux": ["random_mlm"]}
-        given |= {"weights": "meta", "eval_steps": 2, "compile": True}
+        given |= {"weights": "fixed", "eval_steps": 2, "compile": True}
         return short(**given | {"output": str(tmp_path / name)} | settings)
 
     return make
