@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, Self
@@ -89,7 +89,7 @@ class MaskingCollator:
 
     def prepare(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         model: Any,
         *,
         text_pairs: Sequence[str] | None = None,
@@ -108,6 +108,8 @@ class MaskingCollator:
             UserError: A text cannot be tokenised, or the strategy cannot use the model or follows
                 the loss of a training, as ``typhoon`` does.
         """
+        if isinstance(texts, str) or not (texts := list(texts)):
+            raise DataError("the collator is prepared with a list of all texts that it will mask")
         if not all(isinstance(text, str) for text in (*texts, *(text_pairs or ()))):
             raise DataError("the collator is prepared with texts alone: leave out other values")
         names = sorted(set(labels or ()))
@@ -152,8 +154,10 @@ class MaskingCollator:
             ``(batch, length)``, int64, padded on the right.
 
         Raises:
-            DataError: :meth:`prepare` has not seen a text.
+            DataError: :meth:`prepare` has not seen a text, or was not called.
         """
+        if not self._places:
+            raise DataError("the collator is not prepared: call prepare() with all texts first")
         batch = collate(self.task.texts, torch.tensor([self._place_of(one) for one in features]))
         generator = self._next_generator()
         chosen = self.task.checked_choice(batch, generator)
@@ -225,6 +229,8 @@ class MaskingCollator:
             UserError: The file is missing, damaged, or of another tokenizer.
         """
         place = user_path(path)
+        if not place.exists():
+            raise UserError(f"there is no file {place}: check the path")
         try:
             os.close(regular(str(place), os.O_RDONLY))  # opening a pipe would wait for ever
             with safe_open(place, framework="pt") as file:

@@ -257,6 +257,11 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded):
         MaskingCollator("bert")
     with one_line(UserError, "call prepare() first"):
         MaskingCollator(tokenizer).save("masks")
+    with one_line(UserError, "is not prepared: call prepare()"):
+        MaskingCollator(tokenizer)(features(tokenizer))
+    for texts in (LINES[0], [], iter(())):
+        with one_line(UserError, "a list of all texts"):
+            MaskingCollator(tokenizer).prepare(texts, model)
 
 
 def test_files_that_are_not_what_was_written_are_refused(
@@ -276,7 +281,7 @@ def test_files_that_are_not_what_was_written_are_refused(
         with one_line(UserError, f"{path} is damaged", "prepare and save it again"):
             MaskingCollator.load(path, loaded[1])
     path.unlink()
-    with one_line(UserError, "No such file"):
+    with one_line(UserError, "there is no file"):
         MaskingCollator.load(path, loaded[1])
     os.mkfifo(path)
     with one_line(UserError, "not a regular file"):
