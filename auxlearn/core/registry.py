@@ -260,5 +260,8 @@ def _used_by(cls: type) -> Iterator[str]:
         for name, value in sorted({**names.globals, **names.nonlocals}.items()):
             if inspect.isfunction(value) and value.__module__ == cls.__module__:
                 yield inspect.getsource(value)
-            elif isinstance(value, str | int | float | tuple | list | dict | None):
+            parts = [*value, *value.values()] if isinstance(value, dict) else value
+            parts = parts if isinstance(parts, list | tuple) else [value]
+            # What else there is may be written by its place in memory, another in each process.
+            if all(isinstance(part, str | int | float | None) for part in parts):
                 yield f"{name} = {value!r}\n"

@@ -206,7 +206,8 @@ def test_a_broken_package_is_one_line(installed, body, reason):
 SCRIPT = """
 from auxlearn.core.registry import Registry
 
-RATE, unused = {rate}, {unused}
+RATE, unused, objects = {rate}, {unused}, [object()]
+TABLE = {{"a": {table}}}
 
 def helper():
     return {helped}
@@ -214,7 +215,7 @@ def helper():
 def made(size):
     class Mine:
         def loss(self):
-            return RATE * size * helper()
+            return RATE * size * helper() * TABLE['a'] * len(objects)
     return Mine
 
 tasks = Registry("auxiliary task", "tasks", "nobody.announces")
@@ -224,7 +225,7 @@ print(dict(tasks.code_digests("mine")))
 
 
 def test_a_class_of_a_script_is_told_apart_by_the_values_and_functions_that_it_uses(tmp_path):
-    usual = {"rate": 1, "unused": 1, "helped": 1, "size": 1}
+    usual = {"rate": 1, "unused": 1, "helped": 1, "size": 1, "table": 1}
 
     def digest(**changed):
         path = tmp_path / "script.py"
@@ -234,7 +235,8 @@ def test_a_class_of_a_script_is_told_apart_by_the_values_and_functions_that_it_u
         ).stdout
 
     assert digest(unused=2) == digest() != "{}\n"
-    assert len({digest(), digest(rate=2), digest(helped=2), digest(size=2)}) == 4
+    changed = [digest(**{name: 2}) for name in ("rate", "helped", "size", "table")]
+    assert len({digest(), *changed}) == 5
 
 
 def test_a_task_is_no_loss():
