@@ -16,7 +16,7 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
 from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.kinds.labels import NULL_LABELS, looks_of, parts_of
+from auxlearn.kinds.labels import NULL_LABELS, listed, looks_of, parts_of
 
 if TYPE_CHECKING:
     from auxlearn.core.cache import TensorCache
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Usual names of the column of the second text of a pair.
 _SECOND = re.compile(r"(?i)(sentence|sent|text|question|premise|query|s|q)[ _]?(2|b)|hypothesis")
+
+_QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,17 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
     if empty := [text for text in train.texts if text in NULL_LABELS - {"-", "--", "?"}]:
         names = some_of(map(repr, dict.fromkeys(empty)))
         yield f"train: texts that look like a missing value: {len(empty):,} ({names})"
+    for what, values in (("text", train.texts), ("label", train.label_names)):
+        if values and all(map(_QUOTED.fullmatch, values)):
+            yield (
+                f"train: each {what} stands in quotation marks, which are read as part of it: CSV "
+                'quotes a cell by ", without a space before it'
+            )
+    if all(listed(text) is not None for text in train.texts):
+        yield (
+            f"train: each text is a list ({shorten(train.texts[0], 30)}), whose brackets and "
+            "quotation marks are read as part of it: join its items to a text"
+        )
     alike: dict[str, dict[str, None]] = defaultdict(dict)
     for name in (name for split in dataset.splits.values() for name in split.label_names):
         looks = looks_of(name)
@@ -151,8 +164,13 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
     if joined:
         yield (
             f"label '{shorten(joined[0])}'{and_more(len(joined) - 1)} is read as a class of its "
-            "own, though its parts are labels too: several labels of an example are given as a "
+            "own, though its parts are labels too, or in other ones: several labels are given as a "
             "list, or joined by | with --kind multi_label"
+        )
+    if train.kind is CLASSIFICATION and (tags := _tags(train)):
+        yield (
+            f"labels such as '{shorten(tags)}' have as many parts as their texts have words: if "
+            "they are a tag for each word, --kind token_classification reads them"
         )
     if train.labels and not train.kind.per_token:
         yield from train.kind.remarks(train.labels)
@@ -167,14 +185,35 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return labels that look like several, as a part is a label, or one of another by | or ;."""
+    """Return labels that look like several, as a part is a label, or one of another by | or ;, or
+    each part one of another by a comma, which names have as well; or as fastText joins them.
+    """
+    if joined := [name for name in names if name.count("__label__") > 1]:
+        return joined
     for mark in "|;,":
         parts = {name: parts_of(name, mark) for name in names}
+        several = {name: {*found} for name, found in parts.items() if len(found) > 1}
         count = Counter(part for found in parts.values() for part in {*found})
-        known = {part for part in count if part in parts or (mark != "," and count[part] > 1)}
-        if joined := [n for n, found in parts.items() if len(found) > 1 and known & {*found}]:
+        shared = {part for part in count if count[part] > 1}
+        if mark == "," and not any(found <= shared for found in several.values()):
+            shared = set()
+        known = shared.union(part for part in count if part in parts)
+        if joined := [name for name, found in several.items() if known & found]:
             return joined
     return []
+
+
+def _tags(train: Split) -> str:
+    """Return a label, if each has as many parts as its text has words and one occurs at several
+    places, as O in ``O O PER``; else "".
+    """
+    parts = [name.split() for name in train.label_names]
+    places = {(place, part) for found in parts for place, part in enumerate(found)}
+    if len(places) == len({part for _, part in places}):
+        return ""
+    rows = zip(train.texts, train.labels or (), strict=False)
+    fit = train.labels and all(len(text.split()) == len(parts[label]) for text, label in rows)
+    return train.label_names[0] if fit else ""
 
 
 def seen_in_train(train: Split, split: Split) -> list[bool]:

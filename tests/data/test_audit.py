@@ -136,6 +136,31 @@ def test_numbers_far_from_zero_and_columns_of_texts_that_are_not_read_are_named(
     assert remarks(list("ababab"), source=["a site on the web"] * 6, id=list("uvwxyz")) == ""
 
 
+#: Texts and labels that are read as they stand, and what is said of them; "" if nothing is.
+AS_THEY_STAND = {
+    "a space before the quotation mark": ("ab", [' "x"', ' "y"'], "each label stands in quotation"),
+    "single quotation marks": (["'a'", "'b'"], "xy", "each text stands in quotation"),
+    "one text that is a quotation": (["'a'", "b"], "xy", ""),
+    "lists": (["['a', 'b']", "['c']"], "xy", "each text is a list (['a', 'b'])"),
+    "one list, and what begins like one": (["['a', 'b']", "[E1] a [/E1]"], "xy", ""),
+    "commas alone": ("abc", ["x, y", "x, z", "y, z"], "label 'x, y' (and 2 more) is read as a"),
+    "commas in names": ("abc", ["Sci, Tech", "Arts, Film", "Arts, Music"], ""),
+    "fastText": ("ab", ["__label__x", "__label__x__label__y"], "label '__label__x__label__y' is"),
+    "a tag for each word": (["a b c", "d e f"], ["O O PER", "PER O O"], "such as 'O O PER' have"),
+    "names of as many words": (["a city", "a town"], ["New York", "New Jersey"], ""),
+    "words at two places": (["a city", "town"], ["York West", "West York"], ""),
+}
+
+
+@pytest.mark.parametrize("case", AS_THEY_STAND)
+def test_what_programs_write_around_texts_and_labels_is_said(case):
+    texts, labels, said = AS_THEY_STAND[case]
+    rows = {"text": [*texts], "label": [*labels]}
+    remarks = audit(load_dataset({"train": rows, "dev": rows})).remarks
+    assert len(remarks) == bool(said)
+    assert said in " ".join(remarks)
+
+
 def test_pairs_are_in_train_only_with_both_texts():
     train = Split("train", ("a", "c"), (0, 1), NAMES, ("b", "d"))
     test = Split("test", ("a", "a", "A", "b"), (0, 1, 0, 1), NAMES, ("b", "d", "b", "a"))
