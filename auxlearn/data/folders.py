@@ -80,11 +80,11 @@ def read_split(paths: Sequence[Path]) -> Table:
                 f"({some_of(path.name for path in paths)}): add the others, or rename these"
             )
         return _with_meta_file(read_tables(paths), paths[0])
-    files = [
-        path for path in sorted(paths[0].glob("*/*")) if path.is_file() and path.name[0] != "."
-    ]
+    files = [path for path in sorted(paths[0].glob("*/*")) if path.name[0] != "."]
     for path in files:
         _check_inside(path, paths[0])
+        if path.is_dir():
+            raise DataError(f"{path} is a folder: texts are read of {paths[0].name}/CLASS/FILE.txt")
     columns: dict[str, list[Any]] = {
         "text": [decoded(read_file(path, LARGEST_FILE, DataError), str(path)) for path in files],
         "label": [None if (name := path.parent.name) in _UNLABELLED else name for path in files],

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import DataError, did_you_mean, first_line, shorten, some_of
+from auxlearn.core.files import read_file
 from auxlearn.core.hub import repository_info
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.core.table import Table, joined
+from auxlearn.core.table import LARGEST_FILE, Table, joined
 from auxlearn.data.dataset import TextDataset, split_names
 from auxlearn.data.examples import Tables, read_dataset
 from auxlearn.data.parquet import by_name, class_names_of
-from auxlearn.data.tables import READ_FORMATS, read_tables
+from auxlearn.data.tables import FORMATS, READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS, all_kinds, kind_of
 from auxlearn.kinds.columns import named, passed_over
 
@@ -61,6 +63,10 @@ def load_repository(folder: Path, config: str | None, columns: Columns) -> TextD
     if not (folder / "README.md").is_file():
         try:
             saved = datasets.load_from_disk(str(folder))
+        except IndexError:  # there is no Arrow file
+            raise DataError(
+                f"{folder} has no rows: save_to_disk wrote a split without any"
+            ) from None
         except Exception as error:
             raise _unreadable(str(folder), error) from error
         raw = saved if isinstance(saved, Mapping) else {"train": saved}
@@ -128,6 +134,7 @@ def _splits(
     lines between two quotation marks. So are all files of a folder of one's ``own``.
     """
     import datasets
+    from datasets.packaged_modules.csv.csv import CsvConfig
 
     try:
         builder = datasets.load_dataset_builder(path, config, revision=revision)
@@ -146,10 +153,14 @@ def _splits(
         readable = suffixes <= {*READ_FORMATS}
         if own and not readable:
             raise DataError(f"{shown}: of its files, only {some_of(READ_FORMATS)} can be read")
-        if readable and (own or _is_plain_csv(builder.config) or suffixes == {".conllu"}):
+        of_tables = not suffixes.isdisjoint(FORMATS)  # others say all by their format
+        options = _reading_options(builder.config, suffixes) if of_tables else {}
+        is_plain_csv = isinstance(builder.config, CsvConfig) and not options
+        if readable and (own or is_plain_csv or suffixes == {".conllu"}):
             names = class_names_of(builder.info.features or {})
             local = datasets.DownloadManager().download(files)
-            tables = {name: read_tables(list(map(Path, paths))) for name, paths in local.items()}
+            read = partial(_read_as_told, options, shown) if options else read_tables
+            tables = {name: read(list(map(Path, paths))) for name, paths in local.items()}
             return {
                 name: replace(table, class_names={**names, **(table.class_names or {})})
                 for name, table in tables.items()
@@ -164,14 +175,46 @@ def _splits(
         raise _unreadable(shown, error) from error
 
 
-def _is_plain_csv(config: Any) -> bool:
-    """Return whether files are CSV or TSV of which their owner has said nothing else."""
-    from datasets.packaged_modules.csv.csv import CsvConfig
+#: Options of CSV that a README may have; cells are texts, and none is a missing value.
+_CSV_OPTIONS = (
+    *("sep", "names", "header", "skiprows", "skipinitialspace", "comment", "encoding"),
+    *("quotechar", "quoting", "doublequote", "escapechar", "keep_default_na", "na_filter"),
+)
 
-    if not isinstance(config, CsvConfig) or config.sep not in (",", "\t"):
-        return False
-    usual = CsvConfig(config.name, config.version, config.data_dir, config.data_files)
-    return replace(config, sep=",", description=None) == usual
+
+def _reading_options(config: Any, suffixes: Collection[str]) -> dict[str, Any]:
+    """Return how an owner says that files are read, beside what their suffixes say."""
+    usual = type(config)(
+        config.name, config.version, config.data_dir, config.data_files, description=None
+    )
+    said = {one.name: getattr(config, one.name) for one in fields(config)}
+    options = {name: value for name, value in said.items() if value != getattr(usual, name)}
+    separator = options.pop("sep", getattr(usual, "sep", None))
+    if separator and separator not in {"\t" if one == ".tsv" else "," for one in suffixes}:
+        options["sep"] = separator
+    # Other names of sep and names.
+    left_out = ("delimiter", "column_names", "description")
+    return {name: value for name, value in options.items() if name not in left_out}
+
+
+def _read_as_told(options: Mapping[str, Any], shown: str, paths: Sequence[Path]) -> Table:
+    """Read the CSV files of a split by the options of a README, with pandas."""
+    import pandas
+
+    if unknown := some_of(name for name in options if name not in _CSV_OPTIONS):
+        raise DataError(
+            f"{shown}: its README says {unknown} of how its files are read, which is not followed: "
+            "write them as .jsonl or as usual .csv, and take it out of the README"
+        )
+    as_texts = {**options, "dtype": str, "keep_default_na": False, "na_filter": False}
+    tables = []
+    for path in paths:
+        frame = pandas.read_csv(BytesIO(read_file(path, LARGEST_FILE, DataError)), **as_texts)
+        if not isinstance(frame.index, pandas.RangeIndex):
+            raise DataError(f"{path}: its rows have more cells than the {len(frame.columns)} names")
+        columns = {str(name): column.tolist() for name, column in frame.items()}
+        tables.append(Table(str(path), columns))
+    return joined(str(paths[0].parent), tables)
 
 
 def _unreadable(shown: str, error: Exception) -> DataError:

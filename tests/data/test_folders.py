@@ -180,6 +180,11 @@ def test_what_is_damaged_or_missing_is_one_line(tmp_path):
 ONE, TWO = "text,label\na,x\nb,y\n", "text,label\nc,x\nd,y\n"
 COLUMNS = {"text": ["a fine day", "rain"], "label": ["good", "bad"]}
 
+NO_ROWS = {
+    **{"_data_files": [], "_fingerprint": "x", "_format_columns": None, "_format_kwargs": {}},
+    **{"_format_type": None, "_output_all_columns": False, "_split": None},
+}
+
 #: Files of a folder that is read as less than it is, or as something else, and what is said.
 INCOMPLETE = {
     "a part is missing": (
@@ -198,6 +203,14 @@ INCOMPLETE = {
         {"train/a.csv": ONE, "train/b.csv": TWO.replace("text", "sentence")},
         "train/b.csv has no column 'text', which train/a.csv has",
     ),
+    "folders within a class": (
+        {"train/x/1.txt": "a", "train/y/1.txt": "b", "train/z/more/1.txt": "c"},
+        "train/z/more is a folder: texts are read of train/CLASS/FILE.txt",
+    ),
+    "saved without rows": (
+        {"state.json": json.dumps(NO_ROWS), "dataset_info.json": "{}"},
+        "has no rows: save_to_disk wrote a split without any",
+    ),
     "an object of columns": (
         {"train.jsonl": json.dumps(COLUMNS)},
         "train.jsonl: its one object has columns, not one example: write one object on each line",
@@ -209,7 +222,7 @@ INCOMPLETE = {
 def test_what_would_be_read_as_less_or_as_something_else_is_refused(case, tmp_path):
     files, said = INCOMPLETE[case]
     for name, content in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     assert said in message(tmp_path)
 
@@ -229,6 +242,40 @@ def test_a_readme_that_names_the_classes_alone_is_read(tmp_path):
     (tmp_path / "README.md").write_text(head)
     split = read_folder(tmp_path).splits["train"]
     assert [row["label"] for row in split.rows()] == ["pos", "neg"]
+
+
+#: What a README says of its files, one of them, and what is said; "" if it is read so.
+TOLD = {
+    "semicolons": ("sep: ';'", "a.csv", "text;label\nNA, b;x\nnull;y\n", ""),
+    "tabs in .csv": ('delimiter: "\\t"', "a.csv", "text\tlabel\nNA, b\tx\nnull\ty\n", ""),
+    "commas in .tsv": ("sep: ','", "a.tsv", 'text,label\n"NA, b",x\nnull,y\n', ""),
+    "names": ("names: [text, label]", "a.csv", '"NA, b",x\nnull,y\n', ""),
+    "too many cells": (
+        "names: [text, label]",
+        "a.csv",
+        "NA,b,x\nnull,y,y\n",
+        "more cells than the 2",
+    ),
+    "a line before": ("skiprows: 1", "a.csv", 'made in 1999\ntext,label\n"NA, b",x\nnull,y\n', ""),
+    "some rows": ("nrows: 1", "a.csv", "text,label\na,x\n", "its README says nrows of how its"),
+    "a field": ("field: data", "a.jsonl", '{"text": "a", "label": "x"}\n', "its README says field"),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_files_are_read_as_a_readme_says(case, tmp_path):
+    told, name, content, said = TOLD[case]
+    (tmp_path / name).write_text(content)
+    head = f"configs:\n- config_name: default\n  {told}\n  data_files:\n"
+    (tmp_path / "README.md").write_text(f"---\n{head}  - split: train\n    path: {name}\n---\n")
+    if said:
+        assert said in message(tmp_path)
+    else:
+        split = read_folder(tmp_path).splits["train"]
+        assert [(row["text"], row["label"]) for row in split.rows()] == [
+            ("NA, b", "x"),
+            ("null", "y"),
+        ]
 
 
 def test_texts_by_class_that_no_split_holds_name_the_layout(tmp_path):
