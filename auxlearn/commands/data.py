@@ -9,7 +9,7 @@ import click
 
 from auxlearn.commands.options import json_option, label_map, options_of, print_json
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import shorten
+from auxlearn.core.errors import ConfigError, shorten
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import validate
@@ -93,6 +93,8 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     if "labels" in given:
         given["labels"] = label_map(given["labels"])
     settings = validate(RunConfig, given, "command line")
+    if encoder is None and "max_length" in given:
+        raise ConfigError("--max-length has no effect on lengths in words: name an --encoder")
     loaded = load_dataset(dataset, columns=settings.columns)
     report = audit(loaded)
     lengths = _measure(loaded, encoder, settings.max_length)

@@ -147,14 +147,14 @@ def compare_runs(
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     notes = [*runs.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
-    if not published and runs.published:
+    if published is None and runs.published:
         published = named_by_sweep(*runs.published)
         if published is None:
             notes.append(
                 f"published results outside of the folder of the sweep are not read: name "
                 f"{shorten(runs.published[0], 200)} by --published"
             )
-    results, source = read_published(published) if published else ([], "")
+    results, source = read_published(published) if published is not None else ([], "")
     return Comparison(blocks, against, runs.chosen_axes, results, source, notes, restarts)
 
 

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -18,9 +19,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from auxlearn.core.errors import EncoderError, UserError, first_fault, shorten
+from auxlearn.core.errors import EncoderError, UserError, describe, first_fault, shorten
 
-#: Ends the names of files, and of folders, that are still being written: ``.NAME.1a2b3c4d.part``.
+#: Ends the names of files, and of folders, that are still being written: ``.NAME.WRITER.part``.
 PART = ".part"
 CHECKSUM = "sha256"  # key of the checksum in JSON files that :func:`write_checked_json` writes
 
@@ -93,7 +94,55 @@ def filled_folder(path: Path) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}{PART}")
+    """Return where a file or folder is written first. The name says which process does: what those
+    that were killed have left of the same file or folder is deleted.
+    """
+    begin, machine = f".{path.name[:40]}.", _machine()
+    left = re.compile(rf"{re.escape(begin + machine)}-(\d+)-(\d+)-[0-9a-f]{{8}}{re.escape(PART)}")
+    names = []
+    with suppress(OSError):  # there may be no folder yet
+        names = os.listdir(path.parent)
+    for writer in filter(None, map(left.fullmatch, names)):
+        now = _started(int(writer[1]))
+        if not now or ("0" not in (now, writer[2]) and now != writer[2]):
+            _delete(path.with_name(writer[0]))
+    pid = os.getpid()
+    mark = f"{machine}-{pid}-{_started(pid)}-{secrets.token_hex(4)}"
+    return path.with_name(f"{begin}{mark}{PART}")
+
+
+@cache
+def _machine() -> str:
+    """Return what tells the machine, or container, whose processes a number is one of."""
+    parts = [platform.node()]
+    with suppress(OSError):
+        parts.append(Path("/etc/machine-id").read_text())
+    with suppress(OSError):
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:8]
+
+
+def _started(pid: int) -> str:
+    """Return when a process of this machine has started, which tells it from an earlier one of the
+    same number; "0" if the system does not say, "" if there is no such process.
+    """
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        pass  # it is another user's
+    return "0"
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
 
 
 def _set_modes(folder: Path) -> None:
@@ -111,11 +160,7 @@ def delete_parts(folder: Path, *, recursive: bool = True) -> None:
     """Delete what writes that were killed have left in a folder; links are not followed."""
     pattern = f".*{PART}"
     for path in folder.rglob(pattern) if recursive else folder.glob(pattern):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with suppress(OSError):
-                path.unlink()
+        _delete(path)
 
 
 def content_digest(path: Path) -> str:
@@ -246,6 +291,8 @@ def path_problem(path: str) -> str | None:
 
 def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return a path of the user, with ``~`` and ``~name`` replaced by the home folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise error(f"a path is needed, as text or pathlib.Path, not {describe(path)}")
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -259,7 +306,8 @@ def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> 
 def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return the path of something to read, with ``~`` replaced by the home folder."""
     if problem := path_problem(os.fspath(text)):
-        raise error(f"{shorten(os.fspath(text))}: {problem}")
+        shown = shorten(os.fspath(text))
+        raise error(f"{shown}: {problem}" if shown else problem)
     return expand(text, error)
 
 

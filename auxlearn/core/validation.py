@@ -122,7 +122,9 @@ def validate(model: type[Settings], values: dict[str, Any], where: str) -> Any:
 
 
 #: Which type of several a value was tried as: a part of the place of a fault.
-_TRIED = re.compile(r"(int|float|str|bool|none|list|tuple|dict|set|function|json-or-python)\b.*")
+_TRIED = re.compile(
+    r"(int|float|str|bool|literal|none|list|tuple|dict|set|function|json-or-python)\b.*"
+)
 
 
 def _by_place(faults: Iterable[Any]) -> dict[tuple[int | str, ...], list[Any]]:

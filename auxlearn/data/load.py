@@ -191,24 +191,29 @@ def load_evaluated(
 
 
 def _read_card(card: DatasetCard, columns: Columns) -> TextDataset:
+    source = " ".join(card.get.source.split()) if card.get else ""
+    recipe = (
+        f"make a folder of it and give its path: download {source}, then `auxlearn data get "
+        f"{card.name} --from PATH --output data/{card.name}`"
+    )
     if card.hub is None:
-        source = " ".join(card.get.source.split()) if card.get else ""
-        raise DataError(
-            f"data set '{card.name}' has no trustworthy copy on the hub; make a folder of it and "
-            f"give its path: download {source}, then `auxlearn data get {card.name} --from PATH "
-            f"--output data/{card.name}`"
-        )
-    from auxlearn.data.hub import load_hub
+        raise DataError(f"data set '{card.name}' has no trustworthy copy on the hub; {recipe}")
+    from auxlearn.data.hub import USE_A_FOLDER, load_hub
 
     names = {f"{role}_column": name for role, name in card.hub.columns.items()}
     usual = (columns.text, columns.text_pair, columns.label) == ("text", "text_pair", "label")
-    dataset = load_hub(
-        card.hub.id,
-        card.hub.config,
-        card.hub.splits,
-        columns.model_copy(update=names) if usual else columns,
-        card.label_names,
-    )
+    try:
+        dataset = load_hub(
+            card.hub.id,
+            card.hub.config,
+            card.hub.splits,
+            columns.model_copy(update=names) if usual else columns,
+            card.label_names,
+        )
+    except DataError as error:
+        if card.get is None:
+            raise
+        raise DataError(str(error).replace(USE_A_FOLDER, recipe)) from error
     notes = (*dataset.notes, *card.warnings)
     return replace(dataset, name=card.name, metric=card.metric, notes=notes)
 

@@ -117,14 +117,16 @@ class SharedEncoder(nn.Module):
         setattr(language_model, self._prefix, self.body)
         language_model.tie_weights()
 
-    def require_language_model(self, name: str) -> None:
-        """Check, for who needs it, that the masked-language-model head was pretrained."""
+    def require_language_model(self, name: str, *, trained: bool = True) -> None:
+        """Check, for who needs it, that the masked-language-model head was pretrained; a new one
+        can do where it is ``trained``.
+        """
         self.language_model_used = True
         if self.lacks_language_model:
+            new = ", or train with a newly initialised one by --random-head" if trained else ""
             raise EncoderError(
                 f"'{name}' needs a pretrained masked-language-model head, which this encoder does "
-                "not have: fit one with `auxlearn pretrain --trainable head`, or train with a "
-                "newly initialised one by --random-head"
+                f"not have: fit one with `auxlearn pretrain --trainable head`{new}"
             )
 
     @property

@@ -34,7 +34,7 @@ def score_levels(
     of nothing else; sums leave them out, and a column counts them. (minicons adds what the encoder
     gives to the unknown token itself, which pretraining never asks for.)
     """
-    encoder.require_language_model("score")
+    encoder.require_language_model("score", trained=False)
     tokenization = Tokenization(encoder.tokenizer, max_length)
     texts = tokenization.tokenize(split.texts, split.text_pairs)
     check_every_text_has_tokens(texts, split)

@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from auxlearn.core.arguments import Column, Count, JobCount, UserPath, checked
 from auxlearn.core.errors import ConfigError, DataError, describe
-from auxlearn.core.files import expand
+from auxlearn.core.files import expand, user_path
 from auxlearn.core.progress import Reporter
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import Option, validate
@@ -43,7 +43,7 @@ def sweep_of(
             content["base"] = {**base, "dataset": _place(dataset)}
         sweep = validate(SweepFile, _plain(content), "sweep")
     elif isinstance(source, str | os.PathLike):
-        sweep = read_sweep(Path(source))
+        sweep = read_sweep(user_path(source, ConfigError))
     else:
         raise ConfigError(
             f"{describe(source)} ({type(source).__name__}) is no sweep: give the path of a sweep "

@@ -98,8 +98,8 @@ class Supervised(AuxiliaryTask):
         """
         if not self.options.datasets:
             raise ConfigError(
-                "supervised needs a labelled data set: name a folder, card or hub id with "
-                "--supervised-datasets"
+                "supervised needs a labelled data set: name a folder, card or hub id by its "
+                "option datasets (--supervised-datasets)"
             )
         return {
             further.name: context.load_dataset(further.dataset, further.columns)

@@ -199,6 +199,8 @@ def _sets(value: Any) -> Sequence[Any]:
     return [
         source
         for source in sets
-        if not isinstance(source, OODSource)
-        and not (isinstance(source, Mapping) and "dataset" in source)
+        if not isinstance(source, OODSource | int | float | None)
+        and not (
+            isinstance(source, Mapping) and any(isinstance(value, str) for value in source.values())
+        )
     ]

@@ -2,6 +2,9 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from unittest.mock import Mock
 
 import pytest
@@ -38,6 +41,44 @@ def test_what_is_in_the_way_is_left_alone(tmp_path):
     with pytest.raises(UserError, match="cannot write"):
         write_bytes(tmp_path / "results.json", b"new")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "results.json"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from auxlearn.core.files import replaced_folder, write_bytes
+path = Path(sys.argv[1])
+os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+if path.suffix:
+    write_bytes(path, b"half")
+with replaced_folder(path) as folder:
+    (folder / "half").touch()
+    os.fsync(0)
+"""
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "model"])
+def test_what_a_killed_process_has_left_goes_with_the_next_write(tmp_path, name):
+    path = tmp_path / name
+    for left in (1, 1):  # that of the first is deleted by the second
+        done = subprocess.run([sys.executable, "-c", KILLED, path])
+        assert done.returncode == -signal.SIGKILL
+        assert len(list(tmp_path.iterdir())) == left
+    with replaced_folder(tmp_path / "other"):  # which leaves what is of another path
+        (left,) = tmp_path.glob(f".{name}.*.part")
+        (own,) = tmp_path.glob(".other.*.part")
+    machine, pid, started, _ = own.name.split(".")[2].split("-")
+    kept = [
+        f"{machine}-{pid}-{started}-00000000",  # it is being written
+        f"{machine}-{os.getpid()}-0-00000000",  # by a process of which no more is known
+        f"00000000-{2**22 + 1}-1-00000000",  # on another machine
+        "1a2b3c4d",
+    ]
+    for mark in (*kept, f"{machine}-{pid}-1-00000000"):  # the last, of an earlier process
+        (tmp_path / f".{name}.{mark}.part").touch()
+    write_text(path, "whole")
+    expected = {name, "other", *(f".{name}.{mark}.part" for mark in kept)}
+    assert {entry.name for entry in tmp_path.iterdir()} == expected
 
 
 def test_a_folder_is_replaced_as_a_whole(tmp_path):

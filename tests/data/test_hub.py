@@ -16,6 +16,7 @@ from auxlearn.core.errors import DataError
 from auxlearn.core.settings import Columns
 from auxlearn.data import hub
 from auxlearn.data.hub import load_hub
+from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import read_memory
 from tests.helpers import one_line
 
@@ -169,6 +170,8 @@ def test_offline_mode_is_named_and_a_data_set_that_the_hub_does_not_have(monkeyp
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     with pytest.raises(DataError, match=r"cannot be reached \(HF_HUB_OFFLINE is set\)"):
         load_hub("some/set")
+    with one_line(DataError, "no local copy", "`auxlearn data get acl_arc --from PATH"):
+        load_dataset("acl_arc")
     refuse = Mock(side_effect=HFValidationError("no such id"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", refuse)

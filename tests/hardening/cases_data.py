@@ -68,6 +68,7 @@ COMMANDS: dict[str, tuple[str, Any]] = {
     "data check a\0b": (r"a\x00b", None),
     f"data check {'x' * 5000}": ("too long", None),
     "data check d --text-column text --label-column text": ("'text'", jsonl(GOOD)),
+    "data check d --max-length 8": ("--encoder", jsonl(GOOD)),
     "predict run a\udcff": (r"\udcff", None),
     "predict nowhere a": ("nowhere", None),
     f"predict run {'x' * 1_000_001}": ("1,000,001", Place.copy_run),

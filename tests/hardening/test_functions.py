@@ -30,6 +30,11 @@ def rows(more):
     return [*made[:-1], {**made[-1], "more": more}]
 
 
+def weighted(weights):
+    """A loss with weights of classes."""
+    return {"cross_entropy": {"class_weights": weights}}
+
+
 @pytest.mark.parametrize(
     ("name", "args", "more", "names"),
     [
@@ -43,7 +48,14 @@ def rows(more):
         ("compare", ("a",), {"names": {"a": 1}}, "names.a"),
         ("sweep", ({"name": "a", "base": {"aux": CYCLE}},), {}, "levels"),
         ("train", (), {"dataset": FRAME, "bacth_size": 4}, "'batch_size'"),
-        ("train", (), {"dataset": FRAME, "ood": [FRAME]}, "ood"),
+        ("train", (), {"dataset": FRAME, "ood": [FRAME]}, "ood: a data set in memory"),
+        ("train", (), {"dataset": FRAME, "ood": {"text": ["a"], "label": ["x"]}}, "in memory"),
+        ("train", (), {"dataset": FRAME, "ood": 3}, "got 3"),
+        ("train", (), {"dataset": FRAME, "ood": [None]}, "got None"),
+        ("train", (FRAME,), {"loss": weighted([1.0])}, "class_weights: must be 'none'"),
+        ("train", (FRAME,), {"loss": weighted({"x": float("nan")})}, "class_weights.x: must be"),
+        ("sweep", ("",), {}, "a path is needed"),
+        ("load_dataset", ("",), {}, "a path is needed"),
         ("train", (), {"dataset": rows(CYCLE)}, "row 6"),
         ("train", (), {"dataset": rows(Mute())}, "row 6"),
     ],
