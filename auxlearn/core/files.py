@@ -102,38 +102,32 @@ def _temporary(path: Path) -> Path:
     names = []
     with suppress(OSError):  # there may be no folder yet
         names = os.listdir(path.parent)
-    for writer in filter(None, map(left.fullmatch, names)):
-        now = _started(int(writer[1]))
-        if not now or ("0" not in (now, writer[2]) and now != writer[2]):
-            _delete(path.with_name(writer[0]))
-    pid = os.getpid()
-    mark = f"{machine}-{pid}-{_started(pid)}-{secrets.token_hex(4)}"
-    return path.with_name(f"{begin}{mark}{PART}")
+    for found in filter(None, map(left.fullmatch, names)):
+        now = _started(int(found[1]))
+        if not now or ("0" not in (now, found[2]) and now != found[2]):
+            _delete(path.with_name(found[0]))
+    writer = f"{machine}-{os.getpid()}-{_started(os.getpid())}"
+    return path.with_name(f"{begin}{writer}-{secrets.token_hex(4)}{PART}")
 
 
 @cache
 def _machine() -> str:
     """Return what tells the machine, or container, whose processes a number is one of."""
-    parts = [platform.node()]
-    with suppress(OSError):
-        parts.append(Path("/etc/machine-id").read_text())
-    with suppress(OSError):
-        parts.append(os.readlink("/proc/self/ns/pid"))
-    return hashlib.sha256(" ".join(parts).encode()).hexdigest()[:8]
+    space = "/proc/self/ns/pid"
+    name = f"{platform.node()} {os.readlink(space) if os.path.exists(space) else ''}"
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 def _started(pid: int) -> str:
-    """Return when a process of this machine has started, which tells it from an earlier one of the
-    same number; "0" if the system does not say, "" if there is no such process.
+    """Return when a process has started, which tells it from an earlier one of the same number; "0"
+    if the system does not say, "" if there is no such process.
     """
     with suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except OSError:
-        pass  # it is another user's
+    except OSError as error:
+        return "" if error.errno == errno.ESRCH else "0"
     return "0"
 
 

@@ -176,32 +176,31 @@ def _splits(
 
 
 #: Options of CSV that a README may have; cells are texts, and none is a missing value.
-_CSV_OPTIONS = (
-    *("sep", "names", "header", "skiprows", "skipinitialspace", "comment", "encoding"),
-    *("quotechar", "quoting", "doublequote", "escapechar", "keep_default_na", "na_filter"),
-)
+_CSV_OPTIONS = {
+    *("sep", "names", "header", "skiprows", "skipinitialspace", "comment", "encoding", "quotechar"),
+    *("quoting", "doublequote", "escapechar", "keep_default_na", "na_filter"),
+}
 
 
 def _reading_options(config: Any, suffixes: Collection[str]) -> dict[str, Any]:
     """Return how an owner says that files are read, beside what their suffixes say."""
-    usual = type(config)(
-        config.name, config.version, config.data_dir, config.data_files, description=None
-    )
-    said = {one.name: getattr(config, one.name) for one in fields(config)}
-    options = {name: value for name, value in said.items() if value != getattr(usual, name)}
-    separator = options.pop("sep", getattr(usual, "sep", None))
-    if separator and separator not in {"\t" if one == ".tsv" else "," for one in suffixes}:
-        options["sep"] = separator
-    # Other names of sep and names.
-    left_out = ("delimiter", "column_names", "description")
-    return {name: value for name, value in options.items() if name not in left_out}
+    usual = type(config)(config.name, config.version, config.data_dir, config.data_files)
+    pairs = {
+        one.name: (getattr(config, one.name), getattr(usual, one.name)) for one in fields(config)
+    }
+    separator, _ = pairs.pop("sep", (None, None))
+    for name in ("description", "delimiter", "column_names"):  # the last two set sep and names
+        pairs.pop(name, None)
+    options = {name: value for name, (value, default) in pairs.items() if value != default}
+    plain = {None, *("\t" if one == ".tsv" else "," for one in suffixes)}
+    return options if separator in plain else {**options, "sep": separator}
 
 
 def _read_as_told(options: Mapping[str, Any], shown: str, paths: Sequence[Path]) -> Table:
     """Read the CSV files of a split by the options of a README, with pandas."""
     import pandas
 
-    if unknown := some_of(name for name in options if name not in _CSV_OPTIONS):
+    if unknown := some_of(sorted(set(options) - _CSV_OPTIONS)):
         raise DataError(
             f"{shown}: its README says {unknown} of how its files are read, which is not followed: "
             "write them as .jsonl or as usual .csv, and take it out of the README"
