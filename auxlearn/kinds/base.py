@@ -184,9 +184,9 @@ class Kind(ABC):
         """Return an encoded label as JSON holds it."""
         return [names[number] for number in label]
 
-    def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
+    def label_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the names of the outputs, by the sorted names that occur in train."""
-        return found
+        return names
 
     def advice(self, names: Names) -> str:
         """Return what helps where other splits have labels that train, of these names, lacks."""

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 CLASSIFICATION = kind_of(None)
 
 
-def find_kind(table: Table, given: Columns) -> Kind:
+def find_kind(table: Table, columns: Columns) -> Kind:
     """Return the kind that the labels of a table have, by their types: one of words before one of
     whole texts, and single classes if no other kind recognises them.
     """
     kinds = sorted(all_kinds(), key=lambda kind: not kind.per_token)
-    return next((kind for kind in kinds if kind.recognises(table, given)), CLASSIFICATION)
+    return next((kind for kind in kinds if kind.recognises(table, columns)), CLASSIFICATION)

@@ -66,12 +66,12 @@ class Classification(Kind):
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         rows = [(value,) for value in table.columns[column]]
-        found = read_names(table, column, rows, self.name, columns, form)
-        names = [name for (name,) in found.labels]
+        read = read_names(table, column, rows, self.name, columns, form)
+        names = [name for (name,) in read.labels]
         if columns.kind is None and form is None:  # train, which comes first
             _check_no_tags(table, column, names, table.columns[columns.text])
         labels = [columns.renamed.get(name, name) for name in names]
-        return ReadLabels(labels, found.form, found=names)
+        return ReadLabels(labels, read.form, found=names)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(names) < 2:
@@ -163,17 +163,19 @@ class Classification(Kind):
         """Return those of scikit-learn to the last digit, which takes a second to load, and longer
         for its checks of the arguments than for the counts.
         """
-        right, said, there = self._counts(truth, predicted, names)
-        f1 = 2 * right / np.maximum(said + there, 1)
+        right, guessed, there = self._counts(truth, predicted, names)
+        f1 = 2 * right / np.maximum(guessed + there, 1)
         return {
             "accuracy": float((np.asarray(truth) == np.asarray(predicted)).mean()),
-            "macro_f1": float(f1[said + there > 0].mean()),  # over the classes that occur
+            "macro_f1": float(f1[guessed + there > 0].mean()),  # over the classes that occur
         }
 
     def per_class(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
-        counts = zip(*(one.tolist() for one in self._counts(truth, predicted, names)), strict=True)
+        counts = zip(
+            *(values.tolist() for values in self._counts(truth, predicted, names)), strict=True
+        )
         return {name: f1_of(*count) for name, count in zip(names, counts, strict=False)}
 
     def abridged(self, names: Names) -> bool:
@@ -188,19 +190,18 @@ class Classification(Kind):
         if not whole:
             return {}
         cells, counts = np.unique(cells, return_counts=True)
-        lists = (one.tolist() for one in (*np.divmod(cells, count), counts))
+        lists = (values.tolist() for values in (*np.divmod(cells, count), counts))
         return dict(zip(SPARSE_KEYS, lists, strict=True))
 
     def _counts(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return how many examples of each class are right, predicted and there."""
-        true, said = (np.asarray(one, dtype=np.int64) for one in (truth, predicted))
-        every = max(len(names), 1 + int(max(true.max(initial=-1), said.max(initial=-1))))
-        right, told, there = (
-            np.bincount(one, minlength=every) for one in (true[true == said], said, true)
-        )
-        return right, told, there
+        true = np.asarray(truth, dtype=np.int64)
+        guessed = np.asarray(predicted, dtype=np.int64)
+        count = max(len(names), 1 + int(max(true.max(initial=-1), guessed.max(initial=-1))))
+        right = np.bincount(true[true == guessed], minlength=count)
+        return right, np.bincount(guessed, minlength=count), np.bincount(true, minlength=count)
 
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {"probabilities": [round(p, 8) for p in output.tolist()]}
@@ -209,10 +210,12 @@ class Classification(Kind):
         return output
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        found = np.array(line["probabilities"], dtype=float)
-        if found.shape != (len(names),) or not (abs(found.sum() - 1) < 1e-5 and found.min() >= 0):
+        probabilities = np.array(line["probabilities"], dtype=float)
+        if probabilities.shape != (len(names),) or not (
+            abs(probabilities.sum() - 1) < 1e-5 and probabilities.min() >= 0
+        ):
             raise ValueError(f"no probabilities of {len(names)} classes")
-        return found
+        return probabilities
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         return stored
@@ -230,32 +233,35 @@ class Classification(Kind):
         is the correlation coefficient of Gorodkin (2004,
         https://doi.org/10.1016/j.compbiolchem.2004.09.006), 0 where it is not defined.
         """
-        right, said, there = np.split(sums, 3, axis=-1)
+        right, guessed, there = np.split(sums, 3, axis=-1)
         examples = there.sum(-1)
         if metric == "accuracy":
             return ratio(right.sum(-1), examples)
         if metric == "mcc":
-            covariance = right.sum(-1) * examples - (there * said).sum(-1)
-            spread = (examples**2 - (there**2).sum(-1)) * (examples**2 - (said**2).sum(-1))
+            covariance = right.sum(-1) * examples - (there * guessed).sum(-1)
+            spread = (examples**2 - (there**2).sum(-1)) * (examples**2 - (guessed**2).sum(-1))
             return ratio(covariance, np.sqrt(spread))
         if ":" in metric:
-            return of_counts(metric, right, said, there, names)
-        f1 = ratio(2 * right, there + said)
+            return of_counts(metric, right, guessed, there, names)
+        f1 = ratio(2 * right, there + guessed)
         if metric == "weighted_f1":
             return ratio((there * f1).sum(-1), examples)
-        return ratio(f1.sum(-1), (there + said > 0).sum(-1))
+        return ratio(f1.sum(-1), (there + guessed > 0).sum(-1))
 
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         # There are as many scores without an example as pairs of a true and a predicted class.
-        classes, (truth, said) = len(names), sums.T.astype(np.int64)
+        classes, (truth, guessed) = len(names), sums.T.astype(np.int64)
         total = np.concatenate(
-            [np.bincount(one, minlength=classes) for one in (truth[truth == said], said, truth)]
+            [
+                np.bincount(classes_seen, minlength=classes)
+                for classes_seen in (truth[truth == guessed], guessed, truth)
+            ]
         ).astype(float)
-        cells, places = np.unique(truth * classes + said, return_inverse=True)
-        (true, told), rows = np.divmod(cells, classes), np.arange(len(cells))
+        cells, places = np.unique(truth * classes + guessed, return_inverse=True)
+        (true, guess), rows = np.divmod(cells, classes), np.arange(len(cells))
         left = np.tile(total, (len(cells), 1))
-        left[rows, true] -= true == told
-        left[rows, classes + told] -= 1
+        left[rows, true] -= true == guess
+        left[rows, classes + guess] -= 1
         left[rows, 2 * classes + true] -= 1
         scores = self.of_sums(metric, np.concatenate([total[None], left]), names)
         return np.concatenate([scores[:1], scores[1:][places]])
@@ -297,13 +303,13 @@ def map_predictions(
     the sums, ``argmax`` the label of the most likely class, as in McCoy et al. (2019,
     https://arxiv.org/abs/1902.01007) for HANS.
     """
-    found, shape = np.asarray(probabilities), (len(probabilities), len(labels.label_names))
+    by_class, shape = np.asarray(probabilities), (len(probabilities), len(labels.label_names))
     if labels.targets == tuple(range(shape[1])):
-        summed = found
+        summed = by_class
     else:
         summed = np.zeros(shape)
         for number, target in enumerate(labels.targets):
-            summed[:, target] += found[:, number]
+            summed[:, target] += by_class[:, number]
     if decision == "sum":
         return summed, summed.argmax(1)
-    return summed, np.asarray(labels.targets)[found.argmax(1)]
+    return summed, np.asarray(labels.targets)[by_class.argmax(1)]

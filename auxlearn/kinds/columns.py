@@ -21,26 +21,28 @@ def named(columns: Collection[str], name: str, usual: tuple[str, ...]) -> str:
     """Return the column that is named, or the first usual one that there is."""
     if name != usual[0] or name in columns:
         return name
-    return next((one for one in usual if one in columns), name)
+    return next((column for column in usual if column in columns), name)
 
 
 def passed_over(columns: Collection[str], name: str, usual: tuple[str, ...]) -> tuple[str, ...]:
     """Say which usual columns are there beside the one that :func:`named` finds among several."""
-    first, *others = [one for one in usual if one in columns] or [name]
+    first, *others = [column for column in usual if column in columns] or [name]
     if name != usual[0] or first == name or not others:
         return ()
     return (f"labels are read from column '{first}', not '{some_of(others)}' (label_column)",)
 
 
-def find_text(columns: Collection[str], given: Columns, usual: tuple[str, ...]) -> str:
+def find_text(columns: Collection[str], options: Columns, usual: tuple[str, ...]) -> str:
     """Return the column of the text: the one that is named, or the first usual one there is."""
-    return given.text_column or next((one for one in usual if one in columns), given.text)
+    return options.text_column or next(
+        (column for column in usual if column in columns), options.text
+    )
 
 
 def values_of(table: Table, column: str, usual: tuple[str, ...] = ()) -> list[Any]:
     """Return what is not missing in the column that is named, or the first usual one there is."""
-    found = table.columns.get(named(table.columns, column, usual or (column,)), [])
-    return [value for value in found if value is not None and value != ""]
+    values = table.columns.get(named(table.columns, column, usual or (column,)), [])
+    return [value for value in values if value is not None and value != ""]
 
 
 def is_list(value: Any) -> bool:

@@ -82,7 +82,7 @@ class Dependency(WordKind):
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         relations = table.columns.get(_DEPREL)
-        found = []
+        trees = []
         for row, value in enumerate(table.columns[column]):
             place = table.place(row)
             items = list_of(value, place)
@@ -99,14 +99,16 @@ class Dependency(WordKind):
                         "for each word"
                     )
                 items = list(zip(items, named, strict=True))
-            found.append(_tree(items, place))
+            trees.append(_tree(items, place))
         new = columns.renamed
-        labels = [tuple((head, new.get(one, one)) for head, one in tree) for tree in found]
+        labels = [
+            tuple((head, new.get(relation, relation)) for head, relation in tree) for tree in trees
+        ]
         usual = columns.model_copy(update={"label_column": None})
         tags = labels_in(word_labels(table, usual) or [])
         few = columns.kind is None and column in HEADS[1:] and len(tags) == 1
         note = f"heads are read, not tags, which are all {shorten(min(tags))} or _" if few else ""
-        return ReadLabels(labels, notes=(note,) if note else (), found=found)
+        return ReadLabels(labels, notes=(note,) if note else (), found=trees)
 
     def names(self, label: tuple[Arc, ...]) -> tuple[str, ...]:
         return tuple(relation for _, relation in label)
@@ -168,14 +170,14 @@ class Dependency(WordKind):
         # Finite, and no more than any arc that has a score: a tie is broken by the order of words.
         least = min(np.log(LEAST), arcs.min(where=np.isfinite(arcs), initial=0))
         scores[..., 0] = np.maximum(arcs, least)
-        found = np.zeros((words, words + 1, logits.shape[-1]))
-        found[:, :, 0] = least
-        found[np.ix_(numbers[1:] - 1, numbers)] = scores
+        output = np.zeros((words, words + 1, logits.shape[-1]))
+        output[:, :, 0] = least
+        output[np.ix_(numbers[1:] - 1, numbers)] = scores
         unseen = sorted({*range(1, words + 1)} - {*numbers.tolist()})
         for word, (head, relation) in zip(unseen, self._at(constant, unseen, words), strict=True):
-            found[word - 1, head, 0] = 0.0
-            found[word - 1, :, 1 + relation] = CERTAIN
-        return found
+            output[word - 1, head, 0] = 0.0
+            output[word - 1, :, 1 + relation] = CERTAIN
+        return output
 
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[Arc, ...]:
         heads = spanning_tree(output[..., 0].astype(float))
@@ -184,8 +186,8 @@ class Dependency(WordKind):
 
     def constant(self, labels: Labels) -> Arc:
         """Return how far the head of a word is most often, 0 for the root, with which relation."""
-        found: Arc = most_frequent(arc for (arc,) in self.units(labels))
-        return found
+        commonest: Arc = most_frequent(arc for (arc,) in self.units(labels))
+        return commonest
 
     def _at(self, constant: Arc, places: Sequence[int], words: int) -> list[Arc]:
         """Return a constant prediction for words by number; beyond the sentence it is the root."""
@@ -201,8 +203,12 @@ class Dependency(WordKind):
     ) -> dict[str, float]:
         universal = [name.partition(":")[0] for name in names]
         pairs = word_pairs(truth, predicted)
-        headed = [(one, two) for (head, one), (other, two) in pairs if head == other]
-        labelled = sum(universal[one] == universal[two] for one, two in headed)
+        headed = [
+            (relation, guess)
+            for (head, relation), (guessed_head, guess) in pairs
+            if head == guessed_head
+        ]
+        labelled = sum(universal[relation] == universal[guess] for relation, guess in headed)
         count = max(1, len(pairs))
         return {"las": labelled / count, "uas": len(headed) / count}
 
@@ -211,9 +217,10 @@ class Dependency(WordKind):
     ) -> tuple[Counter[str], Counter[str], Counter[str]]:
         """Count arcs by their relation."""
         pairs = word_pairs(truth, predicted)
-        right = Counter(names[one[1]] for one, other in pairs if one == other)
-        there, told = (Counter(names[pair[side][1]] for pair in pairs) for side in (0, 1))
-        return right, told, there
+        right = Counter(names[arc[1]] for arc, guess in pairs if arc == guess)
+        guessed = Counter(names[guess[1]] for _, guess in pairs)
+        there = Counter(names[arc[1]] for arc, _ in pairs)
+        return right, guessed, there
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return one minus the expected attachment score; LAS of whole relations."""
@@ -229,11 +236,9 @@ class Dependency(WordKind):
         """Return the loss of one distribution over distances with relations, for every word."""
         rows = targets.reshape(-1, 3)
         rows = rows[rows[:, 0] != NO_TAG]
-        far = rows[:, 1] - rows[:, 0] * (rows[:, 1] > 0)
-        said = far[:, None] if metric == "uas" else far[:, None].expand(-1, 2).clone()
-        if metric != "uas":
-            said[:, 1] = rows[:, 2]
-        counts = said.unique(dim=0, return_counts=True)[1].double()
+        distances = rows[:, 1] - rows[:, 0] * (rows[:, 1] > 0)
+        outcomes = [distances] if metric == "uas" else [distances, rows[:, 2]]
+        counts = torch.stack(outcomes, 1).unique(dim=0, return_counts=True)[1].double()
         shares = counts / counts.sum()
         if metric in self.metrics:
             return 1 - float(shares.max())
@@ -285,10 +290,11 @@ class Dependency(WordKind):
         self, truth: Labels, outputs: Arrays
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return two choices for each word: its head, and its relation over all heads."""
-        both = [self._probabilities(output) for output in outputs]
-        width = max(one.shape[1] for pair in both for one in pair)
-        chosen = [np.pad(one, ((0, 0), (0, width - one.shape[1]))) for pair in both for one in pair]
-        right = [place for label in truth for one in zip(*label, strict=True) for place in one]
+        both = [rows for output in outputs for rows in self._probabilities(output)]
+        width = max(rows.shape[1] for rows in both)
+        chosen = [np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in both]
+        # Of each sentence all heads, then all relations, as its two arrays of probabilities.
+        right = [number for label in truth for side in zip(*label, strict=True) for number in side]
         owners = [row for row, label in enumerate(truth) for _ in range(2 * len(label))]
         return np.concatenate(chosen), np.array(right), np.array(owners)
 
@@ -348,7 +354,7 @@ def _log_heads(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def _rounded(rows: np.ndarray) -> list[list[float]]:
-    return [[round(one, 8) for one in row] for row in rows.tolist()]
+    return [[round(probability, 8) for probability in row] for row in rows.tolist()]
 
 
 def cycle_of(heads: Sequence[int]) -> list[int]:
@@ -400,11 +406,11 @@ def _arborescence(scores: np.ndarray) -> np.ndarray:
             [gains.max(0)[None], np.zeros((1, 1))],
         ]
     )
-    found = _arborescence(smaller)
+    merged_heads = _arborescence(smaller)
     places = np.append(outside, -1)
     heads[outside] = np.where(
-        found[:-1] == len(outside), inside[leaving.argmax(1)], places[found[:-1]]
+        merged_heads[:-1] == len(outside), inside[leaving.argmax(1)], places[merged_heads[:-1]]
     )
-    entered = inside[gains[:, found[-1]].argmax()]
-    heads[entered] = outside[found[-1]]
+    entered = inside[gains[:, merged_heads[-1]].argmax()]
+    heads[entered] = outside[merged_heads[-1]]
     return heads

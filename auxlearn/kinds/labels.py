@@ -71,13 +71,13 @@ def read_names(
     """
     rows = list(rows)
     if form is None:
-        texts = {one for values in rows for one in values if isinstance(one, str)}
+        texts = {value for values in rows for value in values if isinstance(value, str)}
         form = CODES if any(map(_is_fraction, texts)) else ""
     # Only single classes are guessed from values that may be numbers as well.
     guessed = kind == "classification" != columns.kind
     # A data set has few classes and many examples: each class is checked once.
     known: dict[tuple[type, Any], str] = {}
-    found = []
+    labels = []
     for row, values in enumerate(rows):
         names = []
         for value in values:
@@ -89,11 +89,11 @@ def read_names(
                 if key is not None:
                     known[key] = name
             names.append(name)
-        found.append(tuple(names))
-    _check_missing(table, column, found, kind, columns.keep_null_labels)
+        labels.append(tuple(names))
+    _check_missing(table, column, labels, kind, columns.keep_null_labels)
     if kind == "classification":
-        _check_classes(table, column, [name for (name,) in found], guessed, columns.renamed)
-    return ReadLabels(found, form)
+        _check_classes(table, column, [name for (name,) in labels], guessed, columns.renamed)
+    return ReadLabels(labels, form)
 
 
 def _is_fraction(text: str) -> bool:
@@ -101,13 +101,13 @@ def _is_fraction(text: str) -> bool:
 
 
 def _check_missing(
-    table: Table, column: str, found: Sequence[Sequence[str]], kind: str, keep_null: bool
+    table: Table, column: str, labels: Sequence[Sequence[str]], kind: str, keep_null: bool
 ) -> None:
     """Check that no label is missing. ``-`` and ``--`` stand for one (SNLI) unless ``+`` or ``++``
     is a label as well, ``?`` unless ``!`` is; ``-100``, which losses leave out, unless another
     number is negative, and ``-1`` beside names.
     """
-    names = {name for names in found for name in names}
+    names = {name for names in labels for name in names}
     missing = {""}
     if not keep_null:
         negative = {name for name in names if re.fullmatch("-[0-9]+", name)}
@@ -118,9 +118,9 @@ def _check_missing(
         signs = {"-", "--"} if names & {"+", "++"} else set()
         signs |= {"?"} if "!" in names else set()
         missing |= _NO_TAGS if kind == "token_classification" else NULL_LABELS - signs
-    rows = [row for row, names in enumerate(found) if not missing.isdisjoint(names)]
+    rows = [row for row, names in enumerate(labels) if not missing.isdisjoint(names)]
     if rows:
-        name = next(name for name in found[rows[0]] if name in missing)
+        name = next(name for name in labels[rows[0]] if name in missing)
         what = f"the label '{name}' (a missing value?)" if name else "missing label"
         accept = ", or accept it as a class by --keep-null-labels" if name else ""
         raise DataError(
@@ -218,9 +218,9 @@ def parts_of(name: str, separator: str) -> list[str]:
     return [part.strip() for part in name.split(separator)]
 
 
-def check_renamed(renamed: Mapping[str, str], found: Iterable[str]) -> None:
+def check_renamed(renamed: Mapping[str, str], labels: Iterable[str]) -> None:
     """Check that every label that is to be renamed is in the data."""
-    known = set(found)
+    known = set(labels)
     for label, name in renamed.items():
         if label not in known:
             shown = shorten(label)
@@ -244,7 +244,7 @@ def label_name(value: Any, codes: bool = False) -> str:
 def looks_of(name: str) -> str:
     """Return what a name has in common with those that look like it."""
     folded = unicodedata.normalize("NFKC", name).casefold()
-    visible = (one for one in folded if unicodedata.category(one) != "Cf")
+    visible = (character for character in folded if unicodedata.category(character) != "Cf")
     plain = _VARIATION.sub("", "".join(visible))
     unquoted = " ".join(plain.split()).strip("\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb ")
     return re.sub("^0+(?=[0-9]+$)", "", unquoted) or plain
@@ -285,14 +285,14 @@ def listed(cell: str) -> list[Any] | None:
     if not text.startswith(("[", "(", "{")):
         return None
     with suppress(ValueError, RecursionError):
-        found = json.loads(text)
-        return found if isinstance(found, list) else None
+        items = json.loads(text)
+        return items if isinstance(items, list) else None
     if len(text) > _LONGEST_LIST:
         return None
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        found = ast.literal_eval(
+        items = ast.literal_eval(
             _ITEM.sub(lambda item: f"{item[1]}," if item[2] else item[1], text)
         )
-        if isinstance(found, list | tuple | set) and ... not in found:
-            return sorted(found, key=str) if isinstance(found, set) else list(found)
+        if isinstance(items, list | tuple | set) and ... not in items:
+            return sorted(items, key=str) if isinstance(items, set) else list(items)
     return None

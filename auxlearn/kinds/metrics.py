@@ -39,7 +39,9 @@ OF_A_LABEL = {
 def all_metrics() -> dict[str, Metric]:
     """Return the metrics of all kinds by name."""
     kinds = [KINDS.get(name) for name in KINDS.names()]
-    return {name: one for kind in kinds for name, one in (kind.metrics | kind.compared).items()}
+    return {
+        name: metric for kind in kinds for name, metric in (kind.metrics | kind.compared).items()
+    }
 
 
 def metric_of(name: str) -> Metric:
@@ -49,7 +51,7 @@ def metric_of(name: str) -> Metric:
         return Metric(f"{OF_A_LABEL[which].title} of {label}", which)
     known = all_metrics()
     if name not in known:
-        hint = did_you_mean(name, [*known, *(f"{one}:LABEL" for one in OF_A_LABEL)])
+        hint = did_you_mean(name, [*known, *(f"{prefix}:LABEL" for prefix in OF_A_LABEL)])
         raise ConfigError(f"there is no metric '{name}': {hint}")
     return known[name]
 
@@ -68,12 +70,12 @@ def difference(name: str, value: float) -> str:
     return f"{value:+.4g}" if metric_of(name).is_error else f"{100 * value:+.1f} points"
 
 
-def f1_of(right: float, said: float, there: float) -> dict[str, float]:
+def f1_of(right: float, guessed: float, there: float) -> dict[str, float]:
     """Return precision, recall, F1 and support by numbers of right, predicted and true items."""
     return {
-        "precision": right / max(1, said),
+        "precision": right / max(1, guessed),
         "recall": right / max(1, there),
-        "f1": 2 * right / max(1, said + there),
+        "f1": 2 * right / max(1, guessed + there),
         "support": there,
     }
 
@@ -103,19 +105,21 @@ def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarr
 
 
 def of_counts(
-    metric: str, right: np.ndarray, said: np.ndarray, there: np.ndarray, names: Sequence[str]
+    metric: str, right: np.ndarray, guessed: np.ndarray, there: np.ndarray, names: Sequence[str]
 ) -> np.ndarray:
     """Return ``macro_f1``, ``f1:NAME``, ``precision:NAME`` or ``recall:NAME``, else micro-F1, from
     numbers of right, predicted and true items, ``(..., names)``; 0 where it is not defined.
     """
     which, colon, name = metric.partition(":")
     if colon:
-        right, said, there = (one[..., names.index(name)] for one in (right, said, there))
+        right, guessed, there = (
+            counts[..., names.index(name)] for counts in (right, guessed, there)
+        )
     elif metric != "macro_f1":
-        right, said, there = (one.sum(-1) for one in (right, said, there))
-    parts = {"precision": (right, said), "recall": (right, there)}
-    found = ratio(*parts.get(which, (2 * right, said + there)))
-    return found.mean(-1) if metric == "macro_f1" else found
+        right, guessed, there = (counts.sum(-1) for counts in (right, guessed, there))
+    parts = {"precision": (right, guessed), "recall": (right, there)}
+    score = ratio(*parts.get(which, (2 * right, guessed + there)))
+    return score.mean(-1) if metric == "macro_f1" else score
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -60,8 +60,8 @@ class MultiLabel(Kind):
     label_columns = ("label", "labels")
 
     def recognises(self, table: Table, columns: Columns) -> bool:
-        found = values_of(table, columns.label, self.label_columns)
-        return bool(found) and all(map(is_list, found))
+        values = values_of(table, columns.label, self.label_columns)
+        return bool(values) and all(map(is_list, values))
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
         """Return the labels of each row. Lists of 0 and 1 of one length are indicators: the label
@@ -75,22 +75,24 @@ class MultiLabel(Kind):
                 f"{len(rows[0]) - 1}, by their places"
             )
             named = (zip(map(str, range(len(row))), row, strict=True) for row in rows)
-            places = [tuple(name for name, one in row if str(one) in _PRESENT) for row in named]
+            places = [tuple(name for name, mark in row if str(mark) in _PRESENT) for row in named]
             return self._renamed(ReadLabels(places, INDICATORS, (note,)), columns)
-        found = read_names(table, column, rows, self.name, columns, form)
-        for row, names in enumerate(found.labels):
+        read = read_names(table, column, rows, self.name, columns, form)
+        for row, names in enumerate(read.labels):
             if len(set(names)) < len(names):
                 twice = next(name for name in names if names.count(name) > 1)
                 raise DataError(
                     f"{table.place(row)}: column '{shorten(column)}' names the label "
                     f"'{shorten(twice)}' twice"
                 )
-        _check_joined(table, column, found.labels, columns.renamed)
-        return self._renamed(found, columns)
+        _check_joined(table, column, read.labels, columns.renamed)
+        return self._renamed(read, columns)
 
     def _renamed(self, read: ReadLabels, columns: Columns) -> ReadLabels:
         new = columns.renamed
-        labels = [tuple(dict.fromkeys(new.get(one, one) for one in names)) for names in read.labels]
+        labels = [
+            tuple(dict.fromkeys(new.get(name, name) for name in names)) for names in read.labels
+        ]
         return replace(read, labels=labels, found=read.labels)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
@@ -102,10 +104,10 @@ class MultiLabel(Kind):
         return tuple(sorted({index[name] for name in label}))
 
     def targets(self, labels: Labels, classes: int) -> Tensor:
-        found = torch.zeros(len(labels), classes)
+        targets = torch.zeros(len(labels), classes)
         for row, label in enumerate(labels):
-            found[row, list(label)] = 1.0
-        return found
+            targets[row, list(label)] = 1.0
+        return targets
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
@@ -120,7 +122,7 @@ class MultiLabel(Kind):
         return (places + targets.long()).flatten()
 
     def outcome_weights(self, weights: Sequence[float]) -> list[float]:
-        return [one for weight in weights for one in (1.0, weight)]
+        return [value for weight in weights for value in (1.0, weight)]
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return one minus the F1 of expected counts, or the expected subset accuracy.
@@ -166,8 +168,10 @@ class MultiLabel(Kind):
     def per_class(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
-        there, said = (self.targets(one, len(names)).double() for one in (truth, predicted))
-        counts = torch.stack([(there * said).sum(0), said.sum(0), there.sum(0)], 1).tolist()
+        there, guessed = (
+            self.targets(labels, len(names)).double() for labels in (truth, predicted)
+        )
+        counts = torch.stack([(there * guessed).sum(0), guessed.sum(0), there.sum(0)], 1).tolist()
         return {name: f1_of(*count) for name, count in zip(names, counts, strict=True)}
 
     def best_thresholds(self, truth: Labels, outputs: Arrays) -> np.ndarray | None:
@@ -184,10 +188,10 @@ class MultiLabel(Kind):
         return {"probabilities": [round(float(p), 8) for p in _sigmoid(output)]}
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        found = np.array(line["probabilities"], dtype=float)
-        if found.shape != (len(names),):
+        probabilities = np.array(line["probabilities"], dtype=float)
+        if probabilities.shape != (len(names),):
             raise ValueError("another number of probabilities than of labels")
-        return found
+        return probabilities
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         chosen = stored.clip(LEAST, 1 - LEAST)
@@ -198,17 +202,19 @@ class MultiLabel(Kind):
 
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts by label, then whether all labels are right, the precision of ranks, 1."""
-        there, said = (self.targets(one, len(names)).numpy() for one in (truth, predicted))
-        equal = (there == said).all(1)
+        there, guessed = (self.targets(labels, len(names)).numpy() for labels in (truth, predicted))
+        equal = (there == guessed).all(1)
         ranked = [_ranking(t, p) for t, p in zip(there > 0, stored, strict=True)]
         further = np.stack([equal, ranked, np.ones(len(equal))], 1)
-        return np.concatenate([there * said, said, there, further], 1)
+        return np.concatenate([there * guessed, guessed, there, further], 1)
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
-        right, said, there, further = np.split(sums, [len(names) * n for n in (1, 2, 3)], axis=-1)
+        right, guessed, there, further = np.split(
+            sums, [len(names) * n for n in (1, 2, 3)], axis=-1
+        )
         if metric in ("accuracy", "lrap"):
             return np.asarray(further[..., int(metric == "lrap")] / further[..., 2])
-        return of_counts(metric, right, said, there, names)
+        return of_counts(metric, right, guessed, there, names)
 
     def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
         return float(len({*truth} ^ {*predicted}))
@@ -270,20 +276,20 @@ def _are_indicators(rows: Sequence[Sequence[Any]]) -> bool:
     """
     if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2:
         return False
-    return {str(one) for row in rows for one in row} <= _PRESENT | _ABSENT
+    return {str(mark) for row in rows for mark in row} <= _PRESENT | _ABSENT
 
 
 def _check_joined(
-    table: Table, column: str, found: Sequence[tuple[str, ...]], renamed: Collection[str]
+    table: Table, column: str, labels: Sequence[tuple[str, ...]], renamed: Collection[str]
 ) -> None:
     """Check that no label is several, joined by something other than ``|``: in a column of cells
     with one name each, those that share a part with another one are. What the user has ``renamed``
     is one label.
     """
-    names = list(dict.fromkeys(name for names in found for name in names))
-    cells = (cell for cell, names in zip(table.columns[column], found, strict=True) if names)
+    names = list(dict.fromkeys(name for names in labels for name in names))
+    cells = (cell for cell, names in zip(table.columns[column], labels, strict=True) if names)
     alone = all(isinstance(cell, str) and listed(cell) is None for cell in cells)
-    alone = alone and all(len(names) < 2 for names in found)
+    alone = alone and all(len(names) < 2 for names in labels)
     joined = joined_label(names, renamed, SEPARATORS if alone else "|;,<")
     if not joined and alone:
         parts = {
@@ -296,7 +302,7 @@ def _check_joined(
         shared = (name for name in parts if any(counts[part] > 1 for part in parts[name]))
         joined = next(shared, "")
     if joined:
-        row = next(row for row, names in enumerate(found) if joined in names)
+        row = next(row for row, names in enumerate(labels) if joined in names)
         raise DataError(
             f"{table.place(row)}: the label '{shorten(joined)}' in column '{shorten(column)}' "
             "looks like several labels: join them by |, or write a list in JSON"

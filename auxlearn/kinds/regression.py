@@ -64,20 +64,20 @@ class Regression(Kind):
     unit = "squared error"
 
     def recognises(self, table: Table, columns: Columns) -> bool:
-        found = values_of(table, columns.label, self.label_columns)
-        numbers = found and all(map(is_number, found)) and any(map(_has_fraction, found))
-        return bool(numbers) and not _are_codes(found)
+        values = values_of(table, columns.label, self.label_columns)
+        numbers = values and all(map(is_number, values)) and any(map(_has_fraction, values))
+        return bool(numbers) and not _are_codes(values)
 
     def read(self, table: Table, column: str, columns: Columns, form: str | None) -> ReadLabels:
-        found, faults = [], []
+        numbers, faults = [], []
         for row, value in enumerate(table.columns[column]):
             try:
-                found.append(_number(value, table.place(row), column))
+                numbers.append(_number(value, table.place(row), column))
             except DataError as fault:
                 faults.append(fault)
         if faults:
             raise DataError(f"{faults[0]}{and_more(len(faults) - 1)}")
-        return ReadLabels(found)
+        return ReadLabels(numbers)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(set(labels)) < 2:
@@ -108,11 +108,11 @@ class Regression(Kind):
     def written(self, label: float, names: Names) -> float:
         return label
 
-    def label_names(self, found: tuple[str, ...]) -> tuple[str, ...]:
+    def label_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return ("score",)
 
     def units(self, labels: Labels) -> list[float]:
-        return [float(one) for one in labels]
+        return [float(label) for label in labels]
 
     def classes(self, label: float) -> tuple[int, ...]:
         return (0,)
@@ -175,7 +175,10 @@ class Regression(Kind):
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return 1, the centred numbers, their squares and product, and the absolute error."""
         first, second = np.asarray(truth, dtype=float), np.asarray(predicted, dtype=float)
-        x, y = (one - one.mean() if np.ptp(one) else 0 * one for one in (first, second))
+        x, y = (
+            numbers - numbers.mean() if np.ptp(numbers) else 0 * numbers
+            for numbers in (first, second)
+        )
         return np.stack([np.ones(len(x)), x, y, x * x, y * y, x * y, np.abs(first - second)], 1)
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
@@ -183,10 +186,10 @@ class Regression(Kind):
         count, x, y, xx, yy, xy, error = np.moveaxis(sums, -1, 0)
         if metric == "mae":
             return np.asarray(error / count)
-        one, other = xx - x * x / count, yy - y * y / count
+        spread_x, spread_y = xx - x * x / count, yy - y * y / count
         # What is left of the squares of equal numbers is rounding.
-        varied = (one > 1e-12 * np.max(xx)) & (other > 1e-12 * np.max(yy))
-        size = np.sqrt(np.where(varied, one * other, 1))
+        varied = (spread_x > 1e-12 * np.max(xx)) & (spread_y > 1e-12 * np.max(yy))
+        size = np.sqrt(np.where(varied, spread_x * spread_y, 1))
         return np.where(varied, (xy - x * y / count) / size, 0.0)
 
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
@@ -239,12 +242,12 @@ def _number(value: Any, place: str, column: str) -> float:
 
 def _are_codes(numbers: Iterable[Any]) -> bool:
     """Return whether texts are numbered as no program writes numbers: 01.17, 250.00 and 401.9."""
-    texts = [one.strip().lstrip("+-") for one in numbers if isinstance(one, str)]
-    digits = {one.partition(".")[2] for one in texts}
-    ragged = len({len(one) for one in digits}) > 1 and any(
-        len(one) > 1 and one.endswith("0") for one in digits
+    texts = [number.strip().lstrip("+-") for number in numbers if isinstance(number, str)]
+    digits = {text.partition(".")[2] for text in texts}
+    ragged = len({len(fraction) for fraction in digits}) > 1 and any(
+        len(fraction) > 1 and fraction.endswith("0") for fraction in digits
     )
-    return ragged or any(re.match("0[0-9]", one) for one in texts)
+    return ragged or any(re.match("0[0-9]", text) for text in texts)
 
 
 def _has_fraction(value: Any) -> bool:

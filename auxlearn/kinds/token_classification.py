@@ -80,16 +80,16 @@ class TokenClassification(WordKind):
         """
         values, shown = table.columns[column], shorten(column)
         rows = [_tags(value, table.place(row), column) for row, value in enumerate(values)]
-        found = read_names(table, column, rows, self.name, columns, "").labels
-        written = list(dict.fromkeys(name for tags in found for name in tags))
-        _check_brackets(table, shown, found)
-        notes = list(_single_words(table, shown, found, written))
+        labels = read_names(table, column, rows, self.name, columns, "").labels
+        written = list(dict.fromkeys(name for tags in labels for name in tags))
+        _check_brackets(table, shown, labels)
+        notes = list(_single_words(table, shown, labels, written))
         if columns.kind is None and heads_of(table):
             notes.append(
                 "words have tags and heads: the tags are read; --kind dependency reads the heads"
             )
         new = columns.renamed
-        renamed = [tuple(new.get(name, name) for name in tags) for tags in found]
+        renamed = [tuple(new.get(name, name) for name in tags) for tags in labels]
         names = list(dict.fromkeys(new.get(name, name) for name in written))
         if form is None:
             form = _scheme_of(names)
@@ -99,20 +99,20 @@ class TokenClassification(WordKind):
             notes += _looks_like_spans(table, shown, renamed, names)
             if untagged := sum(tags.count("_") for tags in renamed):
                 notes.append(f"{untagged:,} words have the tag _, which CoNLL-U writes for none")
-            return ReadLabels(renamed, form, tuple(notes), found)
-        made = [_as_bio(tags, scheme) for tags in renamed]
-        changed = [row for row, tags in enumerate(made) if tags != renamed[row]]
+            return ReadLabels(renamed, form, tuple(notes), labels)
+        in_bio = [_as_bio(tags, scheme) for tags in renamed]
+        changed = [row for row, tags in enumerate(in_bio) if tags != renamed[row]]
         if changed and is_bio(names):
             notes.append(
                 f"sentences with an I- tag that begins a span: {len(changed):,} of "
-                f"{len(made):,}, the first is {table.place(changed[0])}; it is read as B-, as in "
+                f"{len(in_bio):,}, the first is {table.place(changed[0])}; it is read as B-, as in "
                 "IOB1"
             )
         elif changed:
-            pairs = zip(renamed[changed[0]], made[changed[0]], strict=True)
+            pairs = zip(renamed[changed[0]], in_bio[changed[0]], strict=True)
             old, bio = next(pair for pair in pairs if len({*pair}) > 1)
             notes.append(f"the tags in column '{shown}' are read as spans in BIO: {old} as {bio}")
-        return ReadLabels(made, form, tuple(notes), found)
+        return ReadLabels(in_bio, form, tuple(notes), labels)
 
     def implies(self, names: Names, name: str) -> bool:
         """Whether it is the I- of a type of spans that are single words in train."""
@@ -168,10 +168,10 @@ class TokenClassification(WordKind):
     def by_word(
         self, logits: np.ndarray, starts: np.ndarray, words: int, constant: int
     ) -> np.ndarray:
-        found = np.zeros((words, logits.shape[-1]))
-        found[:, constant] = CERTAIN
-        found[starts[starts >= 0]] = logits[starts >= 0]
-        return found
+        output = np.zeros((words, logits.shape[-1]))
+        output[:, constant] = CERTAIN
+        output[starts[starts >= 0]] = logits[starts >= 0]
+        return output
 
     def decode(self, output: np.ndarray, thresholds: np.ndarray | None = None) -> tuple[int, ...]:
         return tuple(output.argmax(-1).tolist())
@@ -186,22 +186,23 @@ class TokenClassification(WordKind):
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
     ) -> dict[str, float]:
         pairs = word_pairs(truth, predicted)
-        found = {"accuracy": sum(t == p for t, p in pairs) / max(1, len(pairs))}
+        scores = {"accuracy": sum(t == p for t, p in pairs) / max(1, len(pairs))}
         if not is_bio(names):
-            return found
-        counts = (one.total() for one in self._counts(truth, predicted, names))
-        return {"span_f1": f1_of(*counts)["f1"]} | found
+            return scores
+        counts = (counter.total() for counter in self._counts(truth, predicted, names))
+        return {"span_f1": f1_of(*counts)["f1"]} | scores
 
     def _counts(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        right, said, there = Counter[str](), Counter[str](), Counter[str]()
-        for one, two in zip(truth, predicted, strict=True):
-            first, second = (self._spans(tags, names) for tags in (one, two))
-            right.update(kind for kind, *_ in first & second)
-            said.update(kind for kind, *_ in second)
-            there.update(kind for kind, *_ in first)
-        return right, said, there
+        right, guessed, there = Counter[str](), Counter[str](), Counter[str]()
+        for true_tags, guessed_tags in zip(truth, predicted, strict=True):
+            true_spans = self._spans(true_tags, names)
+            guessed_spans = self._spans(guessed_tags, names)
+            right.update(kind for kind, *_ in true_spans & guessed_spans)
+            guessed.update(kind for kind, *_ in guessed_spans)
+            there.update(kind for kind, *_ in true_spans)
+        return right, guessed, there
 
     def _spans(self, tags: Sequence[int], names: Names) -> set[tuple[str, int, int]]:
         written = [names[tag] for tag in tags]
@@ -214,10 +215,10 @@ class TokenClassification(WordKind):
         return {"probabilities": [[round(p, 8) for p in row] for row in rows]}
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        found = np.array(line["probabilities"], dtype=float)
-        if found.shape != (len(line["label"]), len(names)):
+        probabilities = np.array(line["probabilities"], dtype=float)
+        if probabilities.shape != (len(line["label"]), len(names)):
             raise ValueError("another number of probabilities than of tags")
-        return found
+        return probabilities
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         return np.asarray(np.log(stored.clip(LEAST)))
@@ -249,8 +250,8 @@ class TokenClassification(WordKind):
 
 def is_bio(names: Iterable[str]) -> bool:
     """Return whether tags mark spans: O, B-TYPE and I-TYPE, with one span at least."""
-    found = set(names)
-    return all(map(_BIO.fullmatch, found)) and bool(found - {"O"})
+    distinct = set(names)
+    return all(map(_BIO.fullmatch, distinct)) and bool(distinct - {"O"})
 
 
 def spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
@@ -262,15 +263,15 @@ def spans_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     >>> sorted(spans_of(["B-PER", "I-PER", "O", "I-LOC"]))
     [('LOC', 3, 3), ('PER', 0, 1)]
     """
-    found: set[tuple[str, int, int]] = set()
+    spans: set[tuple[str, int, int]] = set()
     begun = 0
     for place, tag in enumerate([*tags, "O"]):
         before = tags[place - 1] if place else "O"
         if before != "O" and not (tag.startswith("I-") and tag[2:] == before[2:]):
-            found.add((before[2:], begun, place - 1))
+            spans.add((before[2:], begun, place - 1))
         if tag != "O" and not (tag.startswith("I-") and before != "O" and tag[2:] == before[2:]):
             begun = place
-    return found
+    return spans
 
 
 def _scheme_of(names: Sequence[str]) -> str:
@@ -289,19 +290,19 @@ def _scheme_of(names: Sequence[str]) -> str:
 
 def _as_bio(tags: Sequence[str], scheme: re.Pattern[str]) -> tuple[str, ...]:
     """Return tags of a scheme in BIO, with the spans that conlleval and seqeval find in them."""
-    found, mark, kind = [], "", ""
+    bio, mark, kind = [], "", ""
     for tag in tags:
         last, before = mark, kind
         match = scheme.fullmatch(tag) if tag != "O" else None
         mark, kind = (match["mark"], match["type"] or "span") if match else ("", "")
         begins = mark in _FIRST or last in _LAST or kind != before
-        found.append(f"{'B' if begins else 'I'}-{kind}" if match else "O")
-    return tuple(found)
+        bio.append(f"{'B' if begins else 'I'}-{kind}" if match else "O")
+    return tuple(bio)
 
 
-def _check_brackets(table: Table, column: str, found: Sequence[Sequence[str]]) -> None:
+def _check_brackets(table: Table, column: str, labels: Sequence[Sequence[str]]) -> None:
     """Refuse the columns of CoNLL-2012, whose brackets would be read as tags."""
-    for row, tags in enumerate(found):
+    for row, tags in enumerate(labels):
         for tag in tags:
             if "*" in tag and {*"()"} & {*tag}:
                 raise DataError(
@@ -321,7 +322,7 @@ def _check_map(
             for form, tag in ((before, name), (after, renamed.get(name, name)))
         )
         if old and types.setdefault(old, new) != new:
-            shown = " and ".join(one or "O" for one in sorted({types[old], new}))
+            shown = " and ".join(span_type or "O" for span_type in sorted({types[old], new}))
             raise DataError(
                 f"{table.where}: labels: the tags of the spans '{shorten(old)}' become those of "
                 f"{shown}, which divides spans: map all of them, as B-{old} and I-{old}"
@@ -329,10 +330,10 @@ def _check_map(
 
 
 def _single_words(
-    table: Table, column: str, found: Sequence[Sequence[str]], names: Sequence[str]
+    table: Table, column: str, labels: Sequence[Sequence[str]], names: Sequence[str]
 ) -> Iterator[str]:
     """Check that no list of tags is read as one; say it if no example has two words."""
-    is_single = len(found) > _FEW_EXAMPLES and all(len(tags) == 1 for tags in found)
+    is_single = len(labels) > _FEW_EXAMPLES and all(len(tags) == 1 for tags in labels)
     for name in names:
         ends = name[-1] in ",|;" and name[:-1] in names
         if ends or (is_single and re.search("[^,|][,|]+[^,|]", name)):
@@ -345,7 +346,7 @@ def _single_words(
 
 
 def _looks_like_spans(
-    table: Table, column: str, found: Sequence[tuple[str, ...]], names: Sequence[str]
+    table: Table, column: str, labels: Sequence[tuple[str, ...]], names: Sequence[str]
 ) -> Iterator[str]:
     """Say of tags that are read as plain ones if they may be meant for spans."""
     spans = [name for name in names if _LIKE_SPAN.fullmatch(name)]
@@ -353,7 +354,7 @@ def _looks_like_spans(
     if not spans or is_bio(names) or not (is_begun or {*"Oo0"} & {*names}):
         return
     others = [name for name in names if name not in spans and name not in "Oo"]
-    row = next(row for row, tags in enumerate(found) if not {*tags}.isdisjoint(others or spans))
+    row = next(row for row, tags in enumerate(labels) if not {*tags}.isdisjoint(others or spans))
     like = f"all but {some_of(others)} (first in {table.place(row)})" if others else some_of(spans)
     yield (
         f"the tags in column '{column}' look like spans ({like}), but are scored word by word: "

@@ -60,7 +60,7 @@ class WordKind(Kind):
         return replace(table, columns={**table.columns, column: words})
 
     def units(self, labels: Labels) -> list[Any]:
-        return [(one,) for label in labels for one in self.classes(label)]
+        return [(number,) for label in labels for number in self.classes(label)]
 
     def written_text(self, text: str) -> list[str]:
         return text.split(" ")
@@ -90,20 +90,20 @@ class WordKind(Kind):
     def per_class(
         self, truth: Labels, predicted: Labels, names: Names
     ) -> dict[str, dict[str, float]]:
-        right, said, there = self._counts(truth, predicted, names)
+        right, guessed, there = self._counts(truth, predicted, names)
         return {
-            name: f1_of(right[name], said[name], there[name])
+            name: f1_of(right[name], guessed[name], there[name])
             for name in self.counted(names)
-            if said[name] or there[name]
+            if guessed[name] or there[name]
         }
 
     def sums(self, truth: Labels, predicted: Labels, stored: Arrays, names: Names) -> np.ndarray:
         """Return counts by name, then how many words are right by each metric, and words."""
         rows, named = [], self.counted(names)
-        for one, two in zip(truth, predicted, strict=True):
-            counts = self._counts([one], [two], names)
-            right = self._right_words(one, two, names)
-            rows.append([*(each[name] for each in counts for name in named), *right, len(one)])
+        for label, guess in zip(truth, predicted, strict=True):
+            counts = self._counts([label], [guess], names)
+            right = self._right_words(label, guess, names)
+            rows.append([*(each[name] for each in counts for name in named), *right, len(label)])
         return np.array(rows, dtype=float)
 
     @abstractmethod
@@ -111,26 +111,28 @@ class WordKind(Kind):
         """Return how many words of an example are right by each metric of :attr:`per_word`."""
 
     def fault(self, truth: Sequence[Any], predicted: Sequence[Any]) -> float:
-        return float(sum(one != other for one, other in zip(truth, predicted, strict=True)))
+        return float(sum(label != guess for label, guess in zip(truth, predicted, strict=True)))
 
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         named = self.counted(names)
-        right, said, there, words = np.split(sums, [len(named) * n for n in (1, 2, 3)], axis=-1)
+        right, guessed, there, words = np.split(sums, [len(named) * n for n in (1, 2, 3)], axis=-1)
         if metric in self.per_word:
             place = self.per_word.index(metric)
             return np.asarray(words[..., place] / np.maximum(1, words[..., -1]))
-        return of_counts(metric, right, said, there, named)
+        return of_counts(metric, right, guessed, there, named)
 
 
-def word_labels(table: Table, given: Columns) -> list[Any] | None:
+def word_labels(table: Table, columns: Columns) -> list[Any] | None:
     """Return the labels of the words of a table: lists beside lists of words. Where texts stand
     beside their words, a label is of the text unless it is a list as long as that of the words.
     """
-    words = values_of(table, find_text(table.columns, given, WORDS))
-    labels = values_of(table, given.label, WORD_LABELS)
-    of_text = named(table.columns, given.label, ("label", "labels")) in table.columns
-    aligned = given.text not in table.columns or not of_text or _lengths(words) == _lengths(labels)
-    lists = all(isinstance(one, list | tuple) for one in words)
+    words = values_of(table, find_text(table.columns, columns, WORDS))
+    labels = values_of(table, columns.label, WORD_LABELS)
+    of_text = named(table.columns, columns.label, ("label", "labels")) in table.columns
+    aligned = (
+        columns.text not in table.columns or not of_text or _lengths(words) == _lengths(labels)
+    )
+    lists = all(isinstance(value, list | tuple) for value in words)
     listed_cells = labels and all(map(is_list, [*words, *labels]))
     return labels if words and aligned and (lists or listed_cells) else None
 
@@ -148,7 +150,7 @@ def heads_of(table: Table, label: str = "label") -> list[Any]:
 def labels_in(column: list[Any]) -> set[str]:
     """Return the labels of words in lists; CoNLL-U writes _ for one that is left out."""
     lists = [value for value in column if isinstance(value, list | tuple)]
-    return {str(one) for value in lists for one in value} - {"_"}
+    return {str(label) for value in lists for label in value} - {"_"}
 
 
 def _lengths(column: list[Any]) -> list[int]:
@@ -165,18 +167,18 @@ def list_of(value: Any, place: str) -> Any:
     """Return the items of a list, of a list in a cell, or of a text divided by white space."""
     if not isinstance(value, str):
         return value
-    found = None if value.lstrip().startswith(("(", "{")) else listed(value)
-    if found is None and _NUMPY_LEFT_OUT.search(value):
+    items = None if value.lstrip().startswith(("(", "{")) else listed(value)
+    if items is None and _NUMPY_LEFT_OUT.search(value):
         raise DataError(f"{place}: numpy has left items of a list out (...): write it in JSON")
-    return value.split() if found is None else found
+    return value.split() if items is None else items
 
 
 def _words(value: Any, place: str, column: str) -> list[str]:
     words = list_of(value, place)
-    if isinstance(value, str) and not any(isinstance(one, str) for one in words):
+    if isinstance(value, str) and not any(isinstance(word, str) for word in words):
         words = value.split()  # a text such as [2019]
     shown = shorten(column)
-    if not isinstance(words, list | tuple) or not all(isinstance(one, str) for one in words):
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         raise DataError(
             f"{place}: a list of words is needed in column '{shown}', not {describe(value)}"
         )
