@@ -236,7 +236,9 @@ def _block(
         complete = [m for m in methods if all(m in column.complete for column in members)]
         if len(members) == len(datasets) > 1 and complete:
             across.append(_across(members, complete))
-    return Block(setting, datasets, methods, [*columns, *(one.average for one in across)], across)
+    return Block(
+        setting, datasets, methods, [*columns, *(ranks.average for ranks in across)], across
+    )
 
 
 def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[str, Restarts]:
@@ -245,7 +247,7 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
         raise ConfigError(
             "restarts: the folds of a cross-validation are no seeds: leave restarts out"
         )
-    found = {}
+    restarts = {}
     for method in runs.methods:
         by_seed = column.scores.get(method.name, {})
         if not by_seed or any(method.results[seed].config["aux"] for seed in by_seed):
@@ -258,8 +260,8 @@ def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[s
             )
         checkpoints = [method.results[seed].best for seed in by_seed]
         dev = [sign(best.metric) * best.value for best in checkpoints]
-        found[method.name] = restarts_of(dev, list(by_seed.values()), count)
-    return found
+        restarts[method.name] = restarts_of(dev, list(by_seed.values()), count)
+    return restarts
 
 
 def _compare_on(

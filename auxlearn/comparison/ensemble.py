@@ -183,7 +183,7 @@ def ensemble(
 
     from auxlearn.evaluation.metrics import score
 
-    made = Ensemble(
+    result = Ensemble(
         name,
         label_names,
         {run: of_run.evaluations[name].all for run, of_run in results.items()},
@@ -194,8 +194,8 @@ def ensemble(
         thresholds,
     )
     if place is not None:
-        made.save(place)
-    return made
+        result.save(place)
+    return result
 
 
 def _read(runs: Sequence[Path]) -> dict[Path, RunResults]:

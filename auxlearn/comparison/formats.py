@@ -92,7 +92,7 @@ class Comparison:
                 **_place(block, column),
                 "method": name,
                 **{axis: chosen.get(axis, "") for axis in self.chosen},
-                **{_key(of): mean_of(methods, of) for of in RUN_COLUMNS.values()},
+                **{_key(extra): mean_of(methods, extra) for extra in RUN_COLUMNS.values()},
                 "seeds": _seeds(block, column, len(by_seed), name),
                 "mean": mean,
                 "sd": column.sd(name),
@@ -103,12 +103,12 @@ class Comparison:
             }
             yield row if math.isnan(column.detectable) else row | {"detectable": column.detectable}
         for name, best in column.restarts.items():
-            summed = [of for of in RUN_COLUMNS.values() if of.adds_up]
+            summed = [extra for extra in RUN_COLUMNS.values() if extra.adds_up]
             methods = _methods_of(block, column, name)
             yield {
                 **_place(block, column),
                 "method": best.name(name),
-                **{_key(of): best.count * mean_of(methods, of) for of in summed},
+                **{_key(extra): best.count * mean_of(methods, extra) for extra in summed},
                 "seeds": best.seeds,
                 "mean": best.mean,
                 "standard_error": best.error,

@@ -115,12 +115,14 @@ def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
         best = [column.restarts.get(name) for column in block.columns]
         if known := [restarts for restarts in best if restarts is not None]:
             scores = [
-                "-" if one is None else _expected(one, column.metric, layout)
-                for one, column in zip(best, block.columns, strict=True)
+                "-" if restarts is None else _expected(restarts, column.metric, layout)
+                for restarts, column in zip(best, block.columns, strict=True)
             ]
             sums = [known[0].count * mean_of(block.runs_of(name), e) for e in extra]
             numbers = [f"{n:.1f}" if e.adds_up else "" for n, e in zip(sums, extra, strict=True)]
-            line(known[0].name(name), _span([one.seeds for one in known]), scores, numbers)
+            line(
+                known[0].name(name), _span([restarts.seeds for restarts in known]), scores, numbers
+            )
     if not all(math.isnan(column.detectable) for column in block.columns):
         scores = [_detectable(column, layout) for column in block.columns]
         line("detectable", "", scores, [""] * len(extra))

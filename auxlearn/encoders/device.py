@@ -88,13 +88,13 @@ def choose_compute(device: str = "auto", precision: str = "fp32") -> Compute:
 
 def _own_gpu() -> int:
     """Return the GPU of this process among those that were started on this machine."""
-    own, visible = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if own >= visible:
+    rank, visible = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if rank >= visible:
         raise ConfigError(
-            f"process {own + 1} of this machine has no GPU of its own ({visible} visible): start "
+            f"process {rank + 1} of this machine has no GPU of its own ({visible} visible): start "
             "as many processes per machine as it has GPUs, or use --device cpu"
         )
-    return own
+    return rank
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:

@@ -356,7 +356,7 @@ def pairwise_mask(
     body needs; ``positions``, ``(batch, length)``, are by default the places of the tokens.
     """
 
-    def made(allowed: Tensor) -> Tensor:
+    def as_mask(allowed: Tensor) -> Tensor:
         mask = upload(allowed[:, None], device)
         if config._attn_implementation in FUSED:
             return mask
@@ -365,11 +365,11 @@ def pairwise_mask(
         )
 
     if not family_of(config.model_type).masks_by_layer:
-        return made(attends)
+        return as_mask(attends)
     if positions is None:
         positions = torch.arange(attends.shape[-1])[None]
     near = (positions[:, :, None] - positions[:, None]).abs() <= config.sliding_window
-    return {"full_attention": made(attends), "sliding_attention": made(attends & near)}
+    return {"full_attention": as_mask(attends), "sliding_attention": as_mask(attends & near)}
 
 
 def states_at(hidden: Tensor, positions: Tensor) -> Tensor:

@@ -45,9 +45,9 @@ def keep_classes(
         return None
     if f"{name}.weight" in {key for key, *_ in info["mismatched_keys"]}:
         return False  # another number of labels: transformers has re-initialised it
-    own = [names.get(number) for number in range(len(names))]
-    if sorted(map(str, own)) == sorted(label_names):
-        order = [own.index(label) for label in label_names]
+    current = [names.get(number) for number in range(len(names))]
+    if sorted(map(str, current)) == sorted(label_names):
+        order = [current.index(label) for label in label_names]
         with torch.no_grad():
             for parameter in layer.parameters():
                 parameter.copy_(parameter[order].clone())
@@ -104,12 +104,9 @@ def load_encoder(
             classifier, info = _with_weights(_model_of(kind, config), labelled, weights, name)
             checks.check_body(name, classifier, info, family)
             kept = keep_classes(classifier, former_names, label_names, info)
-            new_pooler = any(
-                key.removeprefix(f"{classifier.base_model_prefix}.").startswith(
-                    family.pooler_prefixes
-                )
-                for key in info["missing_keys"]
-            )
+            prefix = f"{classifier.base_model_prefix}."
+            missing = [key.removeprefix(prefix) for key in info["missing_keys"]]
+            new_pooler = any(key.startswith(family.pooler_prefixes) for key in missing)
             language_model = MODEL_FOR_MASKED_LM_MAPPING[type(config)]
             language_model, info = _with_weights(language_model, config, weights, name)
             checks.check_body(name, language_model, info, family)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -166,7 +167,7 @@ def clipped_step(
     """Make an optimizer step after each group's gradient is clipped to a norm (0: not at all). A
     scaler leaves out steps whose gradients overflowed, and lowers its scale.
     """
-    for parameter in (one for group in groups for one in group):
+    for parameter in chain.from_iterable(groups):
         gradient = parameter.grad
         if gradient is not None and 0 in gradient.stride():
             # That of a sum has one element in many places.

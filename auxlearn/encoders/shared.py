@@ -40,11 +40,11 @@ def pool_windows(values: Tensor, batch: Batch, pooling: WindowPooling) -> Tensor
     return torch.stack([pool(rows, 0) for rows in values.split(batch.windows.tolist())])
 
 
-def copy_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+def copy_tensors(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Copy values into parameters and buffers in place, by name."""
     with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(given[name])
+        for name, tensor in targets.items():
+            tensor.copy_(values[name])
 
 
 @contextmanager
@@ -288,7 +288,7 @@ class SharedEncoder(nn.Module):
             What the head returns.
         """
         with full_precision(self.device):
-            floats = (upcast(one) if one.is_floating_point() else one for one in inputs)
+            floats = (upcast(tensor) if tensor.is_floating_point() else tensor for tensor in inputs)
             return self.heads[key](*floats)
 
     def forward(self, compute: Callable[..., Any], *arguments: Any) -> Any:
@@ -350,10 +350,10 @@ class SharedEncoder(nn.Module):
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Copy values, as returned by :meth:`tensors`, into the parameters and buffers."""
-        own = self.tensors()
-        if own.keys() != tensors.keys():
-            raise ValueError(f"other tensors than this encoder's: {own.keys() ^ tensors.keys()}")
-        copy_tensors(own, tensors)
+        current = self.tensors()
+        if differing := current.keys() ^ tensors.keys():
+            raise ValueError(f"other tensors than this encoder's: {differing}")
+        copy_tensors(current, tensors)
 
     def language_model_fingerprint(self) -> str:
         """Return a hash of everything that token predictions depend on, without pooler and classes:
@@ -423,10 +423,10 @@ class SharedEncoder(nn.Module):
 
     def load_language_model_head(self, tensors: dict[str, Tensor]) -> None:
         """Copy what :meth:`language_model_head` returned in an equal encoder."""
-        own = self.language_model_head()
-        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in tensors.items()}:
+        current = self.language_model_head()
+        if {n: t.shape for n, t in current.items()} != {n: t.shape for n, t in tensors.items()}:
             raise EncoderError("the masked-language-model head is of another encoder: train again")
-        copy_tensors(own, tensors)
+        copy_tensors(current, tensors)
         self.new_language_model_head = False
 
     def save_heads(self, folder: Path) -> None:
@@ -438,9 +438,9 @@ class SharedEncoder(nn.Module):
             path.parent.mkdir(exist_ok=True)
             save_model(head, str(path))
         if not self.lacks_language_model:
-            own = self.language_model_head()
-            tensors = {name: one.detach().cpu().contiguous() for name, one in own.items()}
-            save_file(tensors, str(folder / f"{LANGUAGE_MODEL_HEAD}.safetensors"))
+            tensors = self.language_model_head().items()
+            saved = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors}
+            save_file(saved, str(folder / f"{LANGUAGE_MODEL_HEAD}.safetensors"))
 
     def save_language_model(self, folder: Path) -> None:
         """Save the masked language model and its tokenizer as a standard transformers folder."""

@@ -30,12 +30,12 @@ def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
     with encoder_files(name) as folder:
         if do_lower_case is None and not _casing_is_said(folder):
             do_lower_case = _known_casing(name)
-        given: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if do_lower_case is not None:
-            given["do_lower_case"] = do_lower_case
+            options["do_lower_case"] = do_lower_case
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         if getattr(config, "type_vocab_size", None) == 1:  # it has no second segment
-            given["model_input_names"] = ["input_ids", "attention_mask"]
+            options["model_input_names"] = ["input_ids", "attention_mask"]
         _check_sentencepiece(name, folder)
         tokenizer = AutoTokenizer.from_pretrained(
             folder,
@@ -43,7 +43,7 @@ def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
             padding_side="right",
             truncation_side="right",
             trust_remote_code=False,
-            **given,
+            **options,
         )
         _check_tokens(name, folder, tokenizer)
         if do_lower_case not in (None, lower_cases(tokenizer)):

@@ -56,7 +56,7 @@ def layers_of(body: nn.Module) -> list[nn.Module]:
     for module in body.modules():
         if isinstance(module, nn.ModuleList) and id(module) not in inner:
             layers += list(module)
-            inner |= {id(one) for member in module for one in member.modules()}
+            inner |= {id(submodule) for member in module for submodule in member.modules()}
     return layers
 
 
@@ -80,11 +80,11 @@ class LowRankAdapters:
             r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets
         )
         self._encoder = encoder
-        own = encoder.body_parameters()
+        body_parameters = encoder.body_parameters()
         poolers_and_heads = encoder.classification_parameters()
         with rng.seeded(seed, "lora"):
             self._tuner: Any = peft.LoraModel(encoder.body, self._config, "default")
-        for parameter in own:
+        for parameter in body_parameters:
             parameter.requires_grad_(False)
         for parameter in poolers_and_heads:  # the library freezes all that it has not added
             parameter.requires_grad_(True)
@@ -97,24 +97,23 @@ class LowRankAdapters:
         from safetensors.torch import save_file
 
         encoder, classifier = self._encoder, self._encoder.classifier
-        body = next(name for name, one in classifier.named_modules() if one is encoder.body)
+        body = next(name for name, module in classifier.named_modules() if module is encoder.body)
         # Without embeddings, for which the library would ask the hub for the base model.
         adapters = get_peft_model_state_dict(
             self._tuner, adapter_name="default", save_embedding_layers=False
         )
-        own = {id(parameter) for parameter in encoder.classification_parameters()}
-        head = {name: one for name, one in classifier.named_parameters() if id(one) in own}
-        tensors = {
-            **{name.replace("model.", f"model.{body}.", 1): one for name, one in adapters.items()},
-            **{f"model.{name}": one.detach() for name, one in head.items()},
-        }
+        head_ids = {id(parameter) for parameter in encoder.classification_parameters()}
+        head = {name: p for name, p in classifier.named_parameters() if id(p) in head_ids}
+        tensors = {f"model.{name}": parameter.detach() for name, parameter in head.items()}
+        for name, tensor in adapters.items():
+            tensors[name.replace("model.", f"model.{body}.", 1)] = tensor
         depths = {name: 2 if name.startswith(f"{body}.") else 1 for name in head}  # of a pooler
         modules = {".".join(name.split(".")[:depth]) for name, depth in depths.items()}
         self._config.modules_to_save = sorted(modules)
         self._config.base_model_name_or_path = encoder_source(base)
         self._config.save_pretrained(str(folder))
         save_file(
-            {f"base_model.{name}": one.contiguous() for name, one in tensors.items()},
+            {f"base_model.{name}": tensor.contiguous() for name, tensor in tensors.items()},
             str(folder / "adapter_model.safetensors"),
         )
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.lazy import Deferred
@@ -33,6 +33,12 @@ else:
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
+
+#: Precision, recall, F1 and support of each class.
+ClassScores: TypeAlias = dict[str, dict[str, float]]
+
+#: Probabilities of choices, ``(choices, classes)``; true class and example of each, ``(choices,)``.
+Decisions: TypeAlias = "tuple[np.ndarray, np.ndarray, np.ndarray]"
 
 #: Usual columns of lists of words, and of their tags.
 WORDS = ("tokens", "words", "text")
@@ -316,10 +322,8 @@ class Kind(ABC):
     ) -> dict[str, float]:
         """Return the metrics of predictions; without outputs, those that need none."""
 
-    def per_class(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> dict[str, dict[str, float]]:
-        """Return precision, recall, F1 and support of each class; none for numbers."""
+    def per_class(self, truth: Labels, predicted: Labels, names: Names) -> ClassScores:
+        """Return the scores of each class; none for numbers."""
         return {}
 
     def abridged(self, names: Names) -> bool:
@@ -350,13 +354,8 @@ class Kind(ABC):
     def output(self, stored: np.ndarray) -> np.ndarray:
         """Return an output with these probabilities, or this number."""
 
-    def decisions(
-        self, truth: Labels, outputs: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the choices between classes that examples are made of, none for numbers:
-        probabilities ``(choices, classes)``, true classes and the number of the example that each
-        choice belongs to, ``(choices,)`` each.
-        """
+    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
+        """Return the choices between classes that examples are made of; ``None`` for numbers."""
         return None
 
     # Comparing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from auxlearn.core.errors import DataError, shorten
 from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import Kind, ReadLabels
+from auxlearn.kinds.base import ClassScores, Decisions, Kind, ReadLabels
 from auxlearn.kinds.labels import read_names
 from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, of_counts, ratio, smooth_f1
 from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
@@ -170,13 +170,9 @@ class Classification(Kind):
             "macro_f1": float(f1[guessed + there > 0].mean()),  # over the classes that occur
         }
 
-    def per_class(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> dict[str, dict[str, float]]:
-        counts = zip(
-            *(values.tolist() for values in self._counts(truth, predicted, names)), strict=True
-        )
-        return {name: f1_of(*count) for name, count in zip(names, counts, strict=False)}
+    def per_class(self, truth: Labels, predicted: Labels, names: Names) -> ClassScores:
+        counts = (numbers.tolist() for numbers in self._counts(truth, predicted, names))
+        return {name: f1_of(*row) for name, *row in zip(names, *counts, strict=False)}
 
     def abridged(self, names: Names) -> bool:
         return len(names) > MANY_LABELS
@@ -210,12 +206,10 @@ class Classification(Kind):
         return output
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        probabilities = np.array(line["probabilities"], dtype=float)
-        if probabilities.shape != (len(names),) or not (
-            abs(probabilities.sum() - 1) < 1e-5 and probabilities.min() >= 0
-        ):
+        probs = np.array(line["probabilities"], dtype=float)
+        if probs.shape != (len(names),) or not (abs(probs.sum() - 1) < 1e-5 and probs.min() >= 0):
             raise ValueError(f"no probabilities of {len(names)} classes")
-        return probabilities
+        return probs
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         return stored
@@ -251,12 +245,9 @@ class Classification(Kind):
     def jackknife(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         # There are as many scores without an example as pairs of a true and a predicted class.
         classes, (truth, guessed) = len(names), sums.T.astype(np.int64)
-        total = np.concatenate(
-            [
-                np.bincount(classes_seen, minlength=classes)
-                for classes_seen in (truth[truth == guessed], guessed, truth)
-            ]
-        ).astype(float)
+        counted = (truth[truth == guessed], guessed, truth)
+        counts = [np.bincount(numbers, minlength=classes) for numbers in counted]
+        total = np.concatenate(counts).astype(float)
         cells, places = np.unique(truth * classes + guessed, return_inverse=True)
         (true, guess), rows = np.divmod(cells, classes), np.arange(len(cells))
         left = np.tile(total, (len(cells), 1))
@@ -269,9 +260,7 @@ class Classification(Kind):
     def fault(self, truth: int, predicted: int) -> float:
         return float(truth != predicted)
 
-    def decisions(
-        self, truth: Labels, outputs: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
         return np.stack(list(outputs)), np.asarray(truth), np.arange(len(truth))
 
     def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:

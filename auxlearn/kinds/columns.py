@@ -34,9 +34,7 @@ def passed_over(columns: Collection[str], name: str, usual: tuple[str, ...]) -> 
 
 def find_text(columns: Collection[str], options: Columns, usual: tuple[str, ...]) -> str:
     """Return the column of the text: the one that is named, or the first usual one there is."""
-    return options.text_column or next(
-        (column for column in usual if column in columns), options.text
-    )
+    return options.text_column or next((name for name in usual if name in columns), options.text)
 
 
 def values_of(table: Table, column: str, usual: tuple[str, ...] = ()) -> list[Any]:

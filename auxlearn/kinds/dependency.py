@@ -11,14 +11,15 @@ import numpy as np
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import LEAST, ReadLabels, most_frequent
+from auxlearn.kinds.base import LEAST, Decisions, ReadLabels, most_frequent
 from auxlearn.kinds.labels import checked_label
-from auxlearn.kinds.metrics import Metric, softmax
+from auxlearn.kinds.metrics import Metric, constant_loss, softmax
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 from auxlearn.kinds.words import (
     CERTAIN,
     HEADS,
     NO_TAG,
+    Counts,
     WordKind,
     heads_of,
     labels_in,
@@ -101,9 +102,7 @@ class Dependency(WordKind):
                 items = list(zip(items, named, strict=True))
             trees.append(_tree(items, place))
         new = columns.renamed
-        labels = [
-            tuple((head, new.get(relation, relation)) for head, relation in tree) for tree in trees
-        ]
+        labels = [tuple((head, new.get(name, name)) for head, name in tree) for tree in trees]
         usual = columns.model_copy(update={"label_column": None})
         tags = labels_in(word_labels(table, usual) or [])
         few = columns.kind is None and column in HEADS[1:] and len(tags) == 1
@@ -203,18 +202,12 @@ class Dependency(WordKind):
     ) -> dict[str, float]:
         universal = [name.partition(":")[0] for name in names]
         pairs = word_pairs(truth, predicted)
-        headed = [
-            (relation, guess)
-            for (head, relation), (guessed_head, guess) in pairs
-            if head == guessed_head
-        ]
+        headed = [(arc[1], guess[1]) for arc, guess in pairs if arc[0] == guess[0]]
         labelled = sum(universal[relation] == universal[guess] for relation, guess in headed)
         count = max(1, len(pairs))
         return {"las": labelled / count, "uas": len(headed) / count}
 
-    def _counts(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    def _counts(self, truth: Labels, predicted: Labels, names: Names) -> Counts:
         """Count arcs by their relation."""
         pairs = word_pairs(truth, predicted)
         right = Counter(names[arc[1]] for arc, guess in pairs if arc == guess)
@@ -238,11 +231,8 @@ class Dependency(WordKind):
         rows = rows[rows[:, 0] != NO_TAG]
         distances = rows[:, 1] - rows[:, 0] * (rows[:, 1] > 0)
         outcomes = [distances] if metric == "uas" else [distances, rows[:, 2]]
-        counts = torch.stack(outcomes, 1).unique(dim=0, return_counts=True)[1].double()
-        shares = counts / counts.sum()
-        if metric in self.metrics:
-            return 1 - float(shares.max())
-        return -float((shares * shares.log()).sum())
+        numbers = torch.stack(outcomes, 1).unique(dim=0, return_inverse=True)[1]
+        return constant_loss(numbers, "accuracy" if metric in self.metrics else "cross_entropy")
 
     def mean_loss(self, truth: Labels, outputs: Arrays, classes: int, metric: str) -> float:
         total, words = 0.0, 0
@@ -286,9 +276,7 @@ class Dependency(WordKind):
         scores = self.scores([truth], [predicted], None, names)
         return [scores[metric] * len(truth) for metric in self.per_word]
 
-    def decisions(
-        self, truth: Labels, outputs: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
         """Return two choices for each word: its head, and its relation over all heads."""
         both = [rows for output in outputs for rows in self._probabilities(output)]
         width = max(rows.shape[1] for rows in both)

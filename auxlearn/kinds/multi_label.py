@@ -12,7 +12,7 @@ import numpy as np
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import LEAST, Kind, ReadLabels, most_frequent
+from auxlearn.kinds.base import LEAST, ClassScores, Decisions, Kind, ReadLabels, most_frequent
 from auxlearn.kinds.columns import is_list, values_of
 from auxlearn.kinds.labels import SEPARATORS, joined_label, listed, parts_of, read_names
 from auxlearn.kinds.metrics import Metric, f1_of, of_counts, smooth_f1
@@ -165,9 +165,7 @@ class MultiLabel(Kind):
         sums = self.sums(truth, predicted, ranked, names).sum(0)
         return {metric: float(self.of_sums(metric, sums, names)) for metric in self.metrics}
 
-    def per_class(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> dict[str, dict[str, float]]:
+    def per_class(self, truth: Labels, predicted: Labels, names: Names) -> ClassScores:
         there, guessed = (
             self.targets(labels, len(names)).double() for labels in (truth, predicted)
         )
@@ -219,9 +217,7 @@ class MultiLabel(Kind):
     def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
         return float(len({*truth} ^ {*predicted}))
 
-    def decisions(
-        self, truth: Labels, outputs: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
         chosen = _sigmoid(np.stack(list(outputs)))
         wanted = self.targets(truth, chosen.shape[1]).numpy().astype(int)
         both = np.stack([1 - chosen.ravel(), chosen.ravel()], 1)

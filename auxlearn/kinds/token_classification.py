@@ -12,13 +12,14 @@ import numpy as np
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, some_of
 from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import LEAST, WORD_LABELS, ReadLabels, most_frequent
+from auxlearn.kinds.base import LEAST, WORD_LABELS, Decisions, ReadLabels, most_frequent
 from auxlearn.kinds.labels import read_names
 from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, smooth_f1, softmax
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 from auxlearn.kinds.words import (
     CERTAIN,
     NO_TAG,
+    Counts,
     WordKind,
     heads_of,
     list_of,
@@ -192,9 +193,7 @@ class TokenClassification(WordKind):
         counts = (counter.total() for counter in self._counts(truth, predicted, names))
         return {"span_f1": f1_of(*counts)["f1"]} | scores
 
-    def _counts(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    def _counts(self, truth: Labels, predicted: Labels, names: Names) -> Counts:
         right, guessed, there = Counter[str](), Counter[str](), Counter[str]()
         for true_tags, guessed_tags in zip(truth, predicted, strict=True):
             true_spans = self._spans(true_tags, names)
@@ -229,9 +228,7 @@ class TokenClassification(WordKind):
     def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
         return [sum(t == p for t, p in zip(truth, predicted, strict=True))]
 
-    def decisions(
-        self, truth: Labels, outputs: Arrays
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
         owners = np.repeat(np.arange(len(truth)), [len(label) for label in truth])
         labels = np.array([tag for label in truth for tag in label])
         return softmax(np.concatenate(list(outputs))), labels, owners

@@ -7,13 +7,13 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.settings import Columns
-from auxlearn.kinds.base import WORD_LABELS, WORDS, Kind
+from auxlearn.kinds.base import WORD_LABELS, WORDS, ClassScores, Kind
 from auxlearn.kinds.columns import find_text, is_list, is_number, named, values_of
 from auxlearn.kinds.labels import listed
 from auxlearn.kinds.metrics import f1_of, of_counts
@@ -33,6 +33,10 @@ CERTAIN = 30.0
 
 _NUMPY_LEFT_OUT = re.compile(r"\[\s*['\"].*['\"],?\s+\.\.\.,?\s+['\"]", re.DOTALL)
 _WHITE = re.compile(r"\s")
+
+
+#: How many items of each name are right, predicted and there.
+Counts: TypeAlias = tuple[Counter[str], Counter[str], Counter[str]]
 
 
 class WordKind(Kind):
@@ -82,14 +86,10 @@ class WordKind(Kind):
         """
 
     @abstractmethod
-    def _counts(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    def _counts(self, truth: Labels, predicted: Labels, names: Names) -> Counts:
         """Return how many of each of :meth:`counted` are right, predicted, and there."""
 
-    def per_class(
-        self, truth: Labels, predicted: Labels, names: Names
-    ) -> dict[str, dict[str, float]]:
+    def per_class(self, truth: Labels, predicted: Labels, names: Names) -> ClassScores:
         right, guessed, there = self._counts(truth, predicted, names)
         return {
             name: f1_of(right[name], guessed[name], there[name])

@@ -30,9 +30,10 @@ from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
-from auxlearn.training.checkpoint import load_optimizer_tensors, optimizer_tensors
+from auxlearn.training.checkpoint import load_optimizer_tensors
 from auxlearn.training.setup import auxiliary, training_step
 from auxlearn.weighting.base import Weighting
+from auxlearn.weighting.state import optimizer_tensors
 
 LABELS = ("weather", "kitchen", "music")
 

@@ -191,10 +191,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Description:
     return {**describe_bytes(content), "tensors": tensors_of(path)}
 
 
-def check_tensors(what: str, own: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+def check_tensors(what: str, current: Mapping[str, Tensor], restored: Mapping[str, Tensor]) -> None:
     """Refuse tensors of a checkpoint whose names, shapes or dtypes do not fit."""
-    kept, given = ({k: (t.shape, t.dtype) for k, t in some.items()} for some in (own, found))
-    if differing := sorted({name for name, _ in kept.items() ^ given.items()}):
+    expected = {name: (tensor.shape, tensor.dtype) for name, tensor in current.items()}
+    stored = {name: (tensor.shape, tensor.dtype) for name, tensor in restored.items()}
+    if differing := sorted({name for name, _ in expected.items() ^ stored.items()}):
         more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise _misfit(what, differing[0] + more)
 
@@ -206,18 +207,8 @@ def _misfit(what: str, where: str) -> RunError:
     )
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of an optimizer as named tensors, which can be stored without pickle."""
-    return {
-        f"{number}/{key}": torch.as_tensor(value)
-        for number, state in optimizer.state_dict()["state"].items()
-        for key, value in state.items()
-        if value is not None
-    }
-
-
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Restore what :func:`optimizer_tensors` returned, if it is of such an optimizer."""
+    """Restore what ``optimizer_tensors`` returned, if it is of such an optimizer."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():

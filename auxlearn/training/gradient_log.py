@@ -44,14 +44,14 @@ def compare_gradients(names: Sequence[str], gradients: Sequence[Gradient]) -> di
         name: dot(gradient, gradient).sqrt()
         for name, gradient in zip(names, gradients, strict=True)
     }
-    found = {Quantity.GRADIENT_NORM.key(name): norm for name, norm in norms.items()}
-    for (one, left), (other, right) in combinations(zip(names, gradients, strict=True), 2):
-        size = (norms[one] * norms[other]).clamp(min=SMALLEST)
+    measured = {Quantity.GRADIENT_NORM.key(name): norm for name, norm in norms.items()}
+    for (first, left), (second, right) in combinations(zip(names, gradients, strict=True), 2):
+        size = (norms[first] * norms[second]).clamp(min=SMALLEST)
         cosine = dot(left, right).to(size.device) / size
-        found[Quantity.GRADIENT_COSINE.key(f"{one}/{other}")] = cosine
-        if VALIDATION not in (one, other):
-            found[Quantity.CONFLICT.key(f"{one}/{other}")] = (cosine < 0).double()
-    return found
+        measured[Quantity.GRADIENT_COSINE.key(f"{first}/{second}")] = cosine
+        if VALIDATION not in (first, second):
+            measured[Quantity.CONFLICT.key(f"{first}/{second}")] = (cosine < 0).double()
+    return measured
 
 
 def copy_gradient(gradient: Gradient) -> Gradient:

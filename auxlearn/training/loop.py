@@ -30,7 +30,6 @@ from auxlearn.training.checkpoint import (
     TrainingState,
     check_tensors,
     load_optimizer_tensors,
-    optimizer_tensors,
 )
 from auxlearn.training.plugin_checks import (
     calling,
@@ -41,6 +40,7 @@ from auxlearn.training.plugin_checks import (
 )
 from auxlearn.training.step import RunStep
 from auxlearn.weighting.base import Weighting
+from auxlearn.weighting.state import optimizer_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +102,13 @@ class Loop(ABC):
 
     def _shared_checkpoint(self) -> tuple[TrainingState, dict[str, dict[str, Tensor]]] | None:
         """Return the latest checkpoint in all processes, or ``None`` if there is none."""
-        found = self.checkpoints.load() if self.processes.leads else None
+        checkpoint = self.checkpoints.load() if self.processes.leads else None
         if self.processes.count == 1:
-            return found
-        state = self.processes.share(None if found is None else asdict(found[0]))
+            return checkpoint
+        state = self.processes.share(None if checkpoint is None else asdict(checkpoint[0]))
         if state is None:
             return None
-        tensors = self.processes.share_tensors(None if found is None else found[1])
+        tensors = self.processes.share_tensors(None if checkpoint is None else checkpoint[1])
         return TypeAdapter(TrainingState).validate_python(state), tensors
 
     def save(self) -> None:
@@ -243,19 +243,23 @@ class TrainingLoop(Loop):
 
     def _stateful(self) -> dict[str, Any]:
         """Return objectives by group of a checkpoint; tasks are evaluated in the last phase too."""
-        found: dict[str, Any] = {"loss": self.training_step.primary_loss}
-        return found | {f"task-{auxiliary.name}": auxiliary.task for auxiliary in self._auxiliaries}
+        objectives: dict[str, Any] = {"loss": self.training_step.primary_loss}
+        return objectives | {
+            f"task-{auxiliary.name}": auxiliary.task for auxiliary in self._auxiliaries
+        }
 
     def task_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of tasks on dev examples of their own; processes divide the tasks."""
         encoder = self.encoder
         with encoder.evaluating(), self.training_step.autocast(), torch.no_grad():
-            own = {
+            local = {
                 auxiliary.name: numbers_of(auxiliary.task, "evaluate", encoder, name=auxiliary.name)
                 for number, auxiliary in enumerate(self._auxiliaries)
                 if self.processes.owns(number)
             }
-        metrics = {name: one for part in self.processes.gather(own) for name, one in part.items()}
+        metrics = {
+            name: values for part in self.processes.gather(local) for name, values in part.items()
+        }
         return {
             auxiliary.name: metrics[auxiliary.name]
             for auxiliary in self._auxiliaries
@@ -375,7 +379,7 @@ class TrainingLoop(Loop):
             return
         tensors = [value for _, measured in self._latest for value in measured.values()]
         values = iter(torch.stack([tensor.double() for tensor in tensors]).tolist())
-        read = [(step, {key: next(values) for key in found}) for step, found in self._latest]
+        read = [(step, {key: next(values) for key in measured}) for step, measured in self._latest]
         self._read += read
         self._latest = []
         for step, measured in read:

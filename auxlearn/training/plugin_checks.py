@@ -34,16 +34,16 @@ def calling(
     plugin: object,
     method: str,
     name: str | None = None,
-    given: Batch | TokenizedTexts | None = None,
+    inputs: Batch | TokenizedTexts | None = None,
 ) -> Iterator[None]:
     """Turn an exception of a plug-in's method into one line that names the plug-in; refuse one that
-    changes what it is ``given`` in place, which others read as well.
+    changes its ``inputs`` in place, which others read as well.
     """
     gradients = torch.is_grad_enabled()
-    before = versions_of(given)
+    before = versions_of(inputs)
     try:
         yield
-        if changed := [key for key, count in versions_of(given).items() if count != before[key]]:
+        if changed := [key for key, count in versions_of(inputs).items() if count != before[key]]:
             raise PluginError(
                 f"{_title(plugin, name)} changes {changed[0]} in place in {method}: change a copy, "
                 f"such as {changed[0]}.clone()"
@@ -63,11 +63,11 @@ def calling(
         torch.set_grad_enabled(gradients)
 
 
-def versions_of(given: Batch | TokenizedTexts | None) -> dict[str, int]:
+def versions_of(inputs: Batch | TokenizedTexts | None) -> dict[str, int]:
     """Return how often each tensor was changed in place, as torch counts it."""
-    values = (
-        {} if given is None else {field.name: getattr(given, field.name) for field in fields(given)}
-    )
+    if inputs is None:
+        return {}
+    values = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
     tensors = {key: tensor for key, tensor in values.items() if isinstance(tensor, Tensor)}
     return {key: tensor._version for key, tensor in tensors.items() if not tensor.is_inference()}
 
@@ -187,13 +187,13 @@ def numbers_of(
 ) -> dict[str, float]:
     """Return the metrics that a method of a plug-in returns, as numbers that JSON can hold."""
     with calling(plugin, method, name):
-        found = getattr(plugin, method)(*arguments)
-        if len(found) > MOST_METRICS:
+        metrics = getattr(plugin, method)(*arguments)
+        if len(metrics) > MOST_METRICS:
             raise PluginError(
-                f"{method} of {_title(plugin, name)} returns {len(found):,} metrics: return at "
+                f"{method} of {_title(plugin, name)} returns {len(metrics):,} metrics: return at "
                 f"most {MOST_METRICS:,}"
             )
-        numbers = {str(k): v if isinstance(v, int) else float(v) for k, v in found.items()}
+        numbers = {str(k): v if isinstance(v, int) else float(v) for k, v in metrics.items()}
     if any(abs(number) >= 2**63 for number in numbers.values() if isinstance(number, int)):
         raise PluginError(f"{method} of {_title(plugin, name)} returns a number of over 18 digits")
     return numbers

@@ -61,10 +61,11 @@ from auxlearn.results.console import default_reporter
 from auxlearn.results.folder import FAULT, locked_folder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.tasks.base import MaskedLanguageModelling
-from auxlearn.training.checkpoint import CheckpointFolder, load_optimizer_tensors, optimizer_tensors
+from auxlearn.training.checkpoint import CheckpointFolder, load_optimizer_tensors
 from auxlearn.training.inputs import RunInputs, changes_in
 from auxlearn.training.loop import LOG_EVERY, Loop
 from auxlearn.training.setup import prepare_task
+from auxlearn.weighting.state import optimizer_tensors
 
 #: Of the optimizer, as the defaults of a run are.
 WEIGHT_DECAY, WARMUP_RATIO, MAX_GRAD_NORM = 0.01, 0.06, 1.0

@@ -141,8 +141,8 @@ def train_run(
 
 def follow(processes: Processes, dataset: TextDataset | None) -> Path:
     """Take part in the runs of a leader, writing nothing of them; return the last folder."""
-    while "folder" not in (told := processes.share()):
-        config = RunConfig.model_validate(told["config"])
+    while "folder" not in (message := processes.share()):
+        config = RunConfig.model_validate(message["config"])
         weighting = build_weighting(config)
         with TemporaryDirectory(prefix="auxlearn-") as scratch:
             run = _Run.read(
@@ -153,12 +153,12 @@ def follow(processes: Processes, dataset: TextDataset | None) -> Path:
                 weighting=weighting,
                 folder=RunFolder(Path(scratch)),
                 processes=processes,
-                micro_batches=told["micro_batches"],
+                micro_batches=message["micro_batches"],
             )
             loop = run.prepare()
             loop.run()
             run.evaluate(loop)
-    return Path(told["folder"])
+    return Path(message["folder"])
 
 
 def _micro_batches(
@@ -166,20 +166,22 @@ def _micro_batches(
 ) -> int:
     """Return into how many micro-batches a batch is divided: the same when a run is resumed."""
     asked, count = config.gradient_accumulation_steps, processes.count
-    found = checkpoints.micro_batches() or -(-asked // count) * count
-    if found > config.batch_size:
+    micro_batches = checkpoints.micro_batches() or -(-asked // count) * count
+    if micro_batches > config.batch_size:
         raise ConfigError(
             f"{count} processes cannot divide a batch of {config.batch_size} examples among them: "
             "start fewer, or raise --batch-size"
         )
     if count > 1:
-        reporter.message(f"{count} processes train, each on its part of {found} micro-batches")
-    if found < count:
         reporter.message(
-            f"warning: the run was begun with {found} micro-batches per step, so that "
-            f"{count - found} of {count} processes have no work"
+            f"{count} processes train, each on its part of {micro_batches} micro-batches"
         )
-    return found
+    if micro_batches < count:
+        reporter.message(
+            f"warning: the run was begun with {micro_batches} micro-batches per step, so that "
+            f"{count - micro_batches} of {count} processes have no work"
+        )
+    return micro_batches
 
 
 def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> RunResults:

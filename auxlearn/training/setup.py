@@ -122,16 +122,16 @@ def load_heads(
     if (source.heads_path / f"{LANGUAGE_MODEL_HEAD}.safetensors").is_file():
         parts.append("masked-language-model head")
     for key, head in encoder.heads.items():
-        found = _tensors(source, key)
-        if found is None:
+        tensors = _tensors(source, key)
+        if tensors is None:
             continue
-        own = head.state_dict()
-        if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in found.items()}:
+        present = head.state_dict()
+        if {n: t.shape for n, t in present.items()} != {n: t.shape for n, t in tensors.items()}:
             reporter.message(
                 f"head {key} of {source.path} has other shapes: it is newly initialised"
             )
             continue
-        head.load_state_dict(found)
+        head.load_state_dict(tensors)
         parts.append(f"head {key}")
     reporter.message(f"training continues from {source.path}: {', '.join(parts)}")
     return {
@@ -226,7 +226,7 @@ def describe_language_model(
 ) -> str:
     """Return a warning about a head that knows only token frequencies; texts depend on no seed."""
     order = torch.randperm(len(dev), generator=rng.generator(0, "language-model head", "texts"))
-    found = score_masked(
+    scored = score_masked(
         encoder,
         dev.select(order[:HEAD_TEXTS]),
         HEAD_BATCH,
@@ -235,17 +235,17 @@ def describe_language_model(
         "masks",
         autocast=compute.autocast,
     )
-    if not len(found.targets):
+    if not len(scored.targets):
         return ""
-    frequencies = frequency_cross_entropy(train, found.targets, found.vocabulary)
-    if found.loss <= frequencies - HEAD_MARGIN:
+    frequencies = frequency_cross_entropy(train, scored.targets, scored.vocabulary)
+    if scored.loss <= frequencies - HEAD_MARGIN:
         return ""
     new = "newly initialised " if encoder.new_language_model_head else ""
     name = shorten(config.init_from or config.encoder, 200)
     return (
         f"warning: the {new}masked-language-model head of {name} knows no more than how frequent "
-        f"tokens are: its cross-entropy on {len(found.targets):,} masked tokens of dev is "
-        f"{found.loss:.2f} nats, that of the token frequencies in train {frequencies:.2f}; choose "
+        f"tokens are: its cross-entropy on {len(scored.targets):,} masked tokens of dev is "
+        f"{scored.loss:.2f} nats, that of the token frequencies in train {frequencies:.2f}; choose "
         "an encoder with a trained head, or train this one by `auxlearn pretrain` first"
     )
 
@@ -312,7 +312,7 @@ class Materials:
         compute = choose_compute(config.device, config.precision)
         cache = TensorCache(expand(config.cache_dir) if config.cache_dir else None)
         data = load_run_data(config, validation, dataset)
-        made = cls(
+        materials = cls(
             config=config,
             compute=compute,
             reporter=reporter,
@@ -322,11 +322,11 @@ class Materials:
         )
         if validation is not None and validation.file is not None:
             assert data.validation is not None
-            tested = made._evaluated(data, "train", "dev")
+            tested = materials._evaluated(data, "train", "dev")
             left = tested.left_out_of(data.validation, f"validation file {validation.file}")
-            made.data = replace(made.data, validation=left)
-            made.evaluated.trained += tested.trained
-        return made
+            materials.data = replace(materials.data, validation=left)
+            materials.evaluated.trained += tested.trained
+        return materials
 
     def note(self, line: str) -> None:
         """Say something about the data, once, and keep it for the results."""
@@ -340,7 +340,7 @@ class Materials:
 
     def _evaluated(self, data: RunData, *but: str) -> Evaluated:
         """Return the examples of all evaluated splits but some."""
-        splits = [one for name, one in data.dataset.everything.items() if name not in but]
+        splits = [split for name, split in data.dataset.everything.items() if name not in but]
         for ood in data.ood_sets:
             splits += [split for split in (ood.split, ood.partner) if split is not None]
         return Evaluated(splits, data.dataset.splits["train"], self.note)
@@ -397,8 +397,8 @@ class Materials:
         if config.perturbed_text == "none":
             return texts
         encoder.require_language_model("perturbed_text")
-        found = perturb_texts(encoder, texts, config.perturbed_share, config.seed, self.cache)
-        return concatenate(texts, found) if config.perturbed_text == "add" else found
+        perturbed = perturb_texts(encoder, texts, config.perturbed_share, config.seed, self.cache)
+        return concatenate(texts, perturbed) if config.perturbed_text == "add" else perturbed
 
     def context(self, name: str, split: Split, texts: TokenizedTexts) -> ObjectiveContext:
         return ObjectiveContext(
@@ -440,17 +440,19 @@ class Materials:
         return loss
 
     def auxiliaries(self, texts: TokenizedTexts) -> list[Auxiliary]:
-        config, found = self.config, []
+        config, auxiliaries = self.config, []
         for name, choice in zip(config.objective_names()[1:], config.aux, strict=True):
             task = prepare_task(choice, self.context(name, self.data.train, texts))
-            found.append(auxiliary(name, task, config.batch_size, config.seed))
-        return found
+            auxiliaries.append(auxiliary(name, task, config.batch_size, config.seed))
+        return auxiliaries
 
 
 def auxiliary(name: str, task: AuxiliaryTask, batch_size: int, seed: int) -> Auxiliary:
     """Return a prepared task with its batches; those of the primary task unless it has its own."""
-    own = task.stream(task.batch_size or batch_size, seed, name) if task.batches == "own" else None
-    return Auxiliary(name, task, own)
+    stream = (
+        task.stream(task.batch_size or batch_size, seed, name) if task.batches == "own" else None
+    )
+    return Auxiliary(name, task, stream)
 
 
 def training_step(

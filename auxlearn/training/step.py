@@ -147,8 +147,8 @@ class RunStep:
                         weighted.backward()
                     del weighted
                 del loss  # frees the graph before the next one is built
-        found = unscaled(self.scaler, [parameter.grad for parameter in self.parameters])
-        for parameter, gradient in zip(self.parameters, found, strict=True):
+        gradients = unscaled(self.scaler, [parameter.grad for parameter in self.parameters])
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
         self._finish_pass(without)
 
@@ -159,12 +159,12 @@ class RunStep:
 
     def micro_gradients(self, apart: bool = False) -> Iterator[list[Gradient]]:
         totals = self._no_gradients(len(self.names))
-        for found in self._every_micro_batch(apart):
+        for gradients in self._every_micro_batch(apart):
             if self._measures:  # on copies: the caller may change what is yielded
-                joined = self.members.joined(self.names, found) if apart else found
+                joined = self.members.joined(self.names, gradients) if apart else gradients
                 for total, gradient in zip(totals, joined, strict=True):
                     add_gradient(total, copy_gradient(gradient))
-            yield found
+            yield gradients
         self._finish_pass()
         self._measure(totals)
 
@@ -172,22 +172,22 @@ class RunStep:
         """Yield the gradients of all micro-batches, those of other processes too."""
         terms = self._terms(self.number)
         mine = [term for term in terms if self.processes.owns(term.micro_batch)]
-        own = self._micro_gradients(mine, apart)
+        computed = self._micro_gradients(mine, apart)
         if self.processes.count == 1:
-            yield from own
+            yield from computed
             return
-        found = none = self._no_gradients(len(self._parts(apart)))
+        latest = none = self._no_gradients(len(self._parts(apart)))
         for number in range(terms[-1].micro_batch + 1):
             if number % self.processes.count == 0:
-                found = next(own, none)  # each computes one of its own before any is sent
-            given = found if self.processes.owns(number) else none
-            yield [sum_gradient(self.processes, gradient, self.parameters) for gradient in given]
+                latest = next(computed, none)  # each computes one of its own before any is sent
+            addends = latest if self.processes.owns(number) else none
+            yield [sum_gradient(self.processes, gradient, self.parameters) for gradient in addends]
 
     def _micro_gradients(self, terms: Sequence[Term], apart: bool) -> Iterator[list[Gradient]]:
         """Yield the gradients of this process's own micro-batches."""
         parts = self._parts(apart)
         for _, losses in groupby(
-            self._losses(terms, apart=apart), key=lambda found: found[0].micro_batch
+            self._losses(terms, apart=apart), key=lambda pair: pair[0].micro_batch
         ):
             gradients = dict(zip(parts, self._no_gradients(len(parts)), strict=True))
             for term, loss in losses:
@@ -220,15 +220,15 @@ class RunStep:
 
     def _gradient_by(self, loss: Tensor, retain: bool = False) -> Gradient:
         scaled, parameters = self.scaler.scale(loss), self.parameters
-        found = torch.autograd.grad(scaled, parameters, allow_unused=True, retain_graph=retain)
-        return [*unscaled(self.scaler, found)]
+        gradients = torch.autograd.grad(scaled, parameters, allow_unused=True, retain_graph=retain)
+        return [*unscaled(self.scaler, gradients)]
 
     def _calling(
         self, term: Term, method: str, batch: Batch | None = None
     ) -> AbstractContextManager[None]:
         """Return a context in which a fault is that of a term's objective."""
         if term.auxiliary is None:
-            return calling(self.primary_loss, method, given=batch)
+            return calling(self.primary_loss, method, inputs=batch)
         return calling(term.auxiliary.task, method, term.name, batch)
 
     def _finish_pass(self, without: frozenset[str] = frozenset()) -> None:
@@ -260,11 +260,11 @@ class RunStep:
         if not self._measures:
             return
         assert self.gradient_log is not None
-        names, found = list(self.names), list(gradients)
+        names, compared = list(self.names), list(gradients)
         if self.gradient_log.validation is not None:
             names.append(VALIDATION)
-            found.append(self._gradient_of(self.gradient_log.validation)[0])
-        shared = [shared_gradient(gradient, self.placements) for gradient in found]
+            compared.append(self._gradient_of(self.gradient_log.validation)[0])
+        shared = [shared_gradient(gradient, self.placements) for gradient in compared]
         measured = compare_gradients(names, shared)
         self.gradient_metrics = {k: value.to(self.encoder.device) for k, value in measured.items()}
 
@@ -338,10 +338,10 @@ class RunStep:
         """Return a zero with a graph, to a parameter that every primary loss trains."""
         if self.processes.count == 1:
             return 0.0
-        heads = zip(self.parameters, self.placements, strict=True)
-        *_, head = (one for one, placement in heads if placement == "primary_head")
-        places = {id(one): place for place, one in enumerate(self.model.parameters())}
-        return 0.0 * list(model.parameters())[places[id(head)]].sum()
+        placed = zip(self.parameters, self.placements, strict=True)
+        head = [parameter for parameter, placement in placed if placement == "primary_head"]
+        places = {id(parameter): place for place, parameter in enumerate(self.model.parameters())}
+        return 0.0 * list(model.parameters())[places[id(head[-1])]].sum()
 
     def summed(self, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
         return sum_with_graph(self.processes, gradient, like)
@@ -440,8 +440,8 @@ class RunStep:
             with calling(auxiliary.task, "begin_step", auxiliary.name):
                 auxiliary.task.begin_step(step, self.total_steps)
             stream = auxiliary.stream
-            own = primary if stream is None else split_batch(stream.batch(step), count)
-            batches.append((auxiliary, own, self._shares(auxiliary, own, step)))
+            parts = primary if stream is None else split_batch(stream.batch(step), count)
+            batches.append((auxiliary, parts, self._shares(auxiliary, parts, step)))
         batches.append((None, primary, primary_shares(self.encoder.kind, whole, primary)))
         return [
             Term(number, auxiliary, micro_batches[number], shares[number])
@@ -476,8 +476,8 @@ class RunStep:
             self.autocast(),
             self._observed.watched(number) if watched else nullcontext(),
         ):
-            found = model(objective.loss, batch, generator)
-        result = found if task and isinstance(found, TaskResult) else TaskResult(found)
+            returned = model(objective.loss, batch, generator)
+        result = returned if task and isinstance(returned, TaskResult) else TaskResult(returned)
         if task is not None:
             check_result(objective, name, result, batch)
         check_loss(objective, name, result.loss)

@@ -42,8 +42,8 @@ class GradientSum:
         self.like = list(like)
         # Backward passes reach the last layers first.
         last = len(like) - 1
-        found = buckets([*reversed(self.like)])
-        self._buckets = [[last - number for number in bucket] for bucket in found]
+        from_last = buckets([*reversed(self.like)])
+        self._buckets = [[last - number for number in bucket] for bucket in from_last]
         self._sent: list[tuple[Tensor, Callable[[], None]]] = []
 
     def send(self, gradient: Sequence[Tensor | None]) -> None:
@@ -75,12 +75,12 @@ class GradientSum:
 
     def _send_next(self, gradient: Sequence[Tensor | None]) -> None:
         members = self._buckets[len(self._sent)]
-        given = [gradient[number] for number in members]
+        grads = [gradient[number] for number in members]
         parts = [
             torch.zeros_like(self.like[number]) if grad is None else grad.detach()
-            for number, grad in zip(members, given, strict=True)
+            for number, grad in zip(members, grads, strict=True)
         ]
-        present = torch.tensor([grad is not None for grad in given], dtype=parts[0].dtype)
+        present = torch.tensor([grad is not None for grad in grads], dtype=parts[0].dtype)
         present = upload(present, parts[0].device)
         flat = torch.cat([*(part.reshape(-1) for part in parts), present])
         self._sent.append((flat, self.processes.adding(flat)))
@@ -89,9 +89,9 @@ class GradientSum:
         places, parts, present = [], [], []
         for members, (flat, wait) in zip(self._buckets, self._sent, strict=True):
             wait()
-            *found, counts = flat.split([*(self.like[n].numel() for n in members), len(members)])
+            *pieces, counts = flat.split([*(self.like[n].numel() for n in members), len(members)])
             places += members
-            parts += found
+            parts += pieces
             present.append(counts.double())
         total: Gradient = [None] * len(self.like)
         counted = torch.cat(present).tolist() if present else []  # the device is read once
@@ -167,11 +167,11 @@ def join_rows(processes: Processes, rows: Tensor, shape: Sequence[int], first: i
     if processes.count == 1:
         return rows
     whole = rows.new_zeros(shape)
-    own = (slice(first, first + len(rows)), *(slice(size) for size in rows.shape[1:]))
-    whole[own] = rows.detach()
+    place = (slice(first, first + len(rows)), *(slice(size) for size in rows.shape[1:]))
+    whole[place] = rows.detach()
     processes.add(whole)
     if rows.requires_grad:
-        whole[own] = rows
+        whole[place] = rows
     return whole
 
 
@@ -180,23 +180,24 @@ class Observed:
 
     def __init__(self, encoder: SharedEncoder) -> None:
         self._encoder = encoder
-        self._found: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self._passes: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def watched(self, micro_batch: int) -> AbstractContextManager[None]:
         def report(token_ids: Tensor, gradients: Tensor) -> None:
-            self._found.setdefault(micro_batch, []).append((token_ids, gradients))
+            self._passes.setdefault(micro_batch, []).append((token_ids, gradients))
 
         return self._encoder.watching_embeddings(report)
 
     def of_whole_batches(self, processes: Processes) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield ids and gradients of the whole batch, once for each pass that the loss made."""
         table = self._encoder.body.get_input_embeddings().weight
-        own = {
-            number: [list(ids.shape) for ids, _ in found] for number, found in self._found.items()
+        local = {
+            number: [list(ids.shape) for ids, _ in passes]
+            for number, passes in self._passes.items()
         }
         shapes: dict[int, list[list[int]]] = {}
-        for given in processes.gather(sorted(own.items())):
-            shapes |= dict(given)
+        for part in processes.gather(sorted(local.items())):
+            shapes |= dict(part)
         for turn in range(max(map(len, shapes.values()), default=0)):
             parts = [(n, *shapes[n][turn]) for n in sorted(shapes) if turn < len(shapes[n])]
             rows, length = sum(part[1] for part in parts), max(part[2] for part in parts)
@@ -204,25 +205,25 @@ class Observed:
             gradients = torch.zeros(rows, length, table.shape[1], dtype=table.dtype)
             first = 0
             for number, size, width in parts:
-                if number in self._found:
+                if number in self._passes:
                     place = (slice(first, first + size), slice(width))
-                    ids[place], gradients[place] = self._found[number][turn]
+                    ids[place], gradients[place] = self._passes[number][turn]
                 first += size
             processes.add(ids)
             processes.add(gradients)
             yield ids, gradients
-        self._found = {}
+        self._passes = {}
 
 
 class _Sum(torch.autograd.Function):
     """The sum of a gradient over all processes, whose derivative is summed likewise."""
 
     @staticmethod
-    def forward(ctx: Any, processes: Processes, like: Sequence[Tensor], *given: Any) -> Any:
+    def forward(ctx: Any, processes: Processes, like: Sequence[Tensor], *gradient: Any) -> Any:
         ctx.set_materialize_grads(False)
         ctx.processes = processes
-        ctx.given = [grad is not None for grad in given]
-        total = sum_gradient(processes, list(given), like)
+        ctx.present = [grad is not None for grad in gradient]
+        total = sum_gradient(processes, list(gradient), like)
         ctx.summed = [like[n] for n, grad in enumerate(total) if grad is not None]
         ctx.places = [n for n, grad in enumerate(total) if grad is not None]
         return tuple(total)
@@ -231,10 +232,10 @@ class _Sum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *outer: Any) -> Any:
         total = sum_gradient(ctx.processes, [outer[n] for n in ctx.places], ctx.summed)
-        found: list[Tensor | None] = [None] * len(outer)
+        gradients: list[Tensor | None] = [None] * len(outer)
         for place, grad in zip(ctx.places, total, strict=True):
-            found[place] = grad if ctx.given[place] else None
-        return (None, None, *found)
+            gradients[place] = grad if ctx.present[place] else None
+        return (None, None, *gradients)
 
 
 def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
@@ -246,7 +247,7 @@ def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tens
     places = [place for place, tensor in enumerate(like) if tensor.requires_grad]
     shapes = [like[place].detach() for place in places]
     total: Gradient = [None] * len(gradient)
-    found = _Sum.apply(processes, shapes, *(gradient[place] for place in places))
-    for place, grad in zip(places, found, strict=True):
+    summed = _Sum.apply(processes, shapes, *(gradient[place] for place in places))
+    for place, grad in zip(places, summed, strict=True):
         total[place] = grad
     return total

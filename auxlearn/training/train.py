@@ -106,8 +106,8 @@ def train(
             f"settings are given both by a RunConfig and by keywords ({twice}): use one of them"
         )
     else:  # model_copy(update=...) has checked nothing
-        given = {name: getattr(config, name) for name in config.model_fields_set}
-        config = validate(RunConfig, given | named, "settings")
+        fields = {name: getattr(config, name) for name in config.model_fields_set}
+        config = validate(RunConfig, fields | named, "settings")
     data = None
     if memory:
         data = read_memory(dataset, config.columns, name=dataset_name, split_column=split_column)

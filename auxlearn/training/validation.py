@@ -299,13 +299,13 @@ def _draw(
     numbers: Tensor, count: int, generator: torch.Generator, barred: AbstractSet[int]
 ) -> Tensor:
     """Draw different numbers, each with the same chance; of many, by trial."""
-    found: dict[int, None] = {}
+    drawn: dict[int, None] = {}
     few = len(numbers) < 4 * (count + len(barred))
-    while len(found) < count:
+    while len(drawn) < count:
         places = (
             torch.randperm(len(numbers), generator=generator)
             if few
             else torch.randint(len(numbers), (2 * count,), generator=generator)
         )
-        found |= dict.fromkeys(n for n in numbers[places].tolist() if n not in barred)
-    return torch.tensor(list(found)[:count], dtype=torch.int64)
+        drawn |= dict.fromkeys(n for n in numbers[places].tolist() if n not in barred)
+    return torch.tensor(list(drawn)[:count], dtype=torch.int64)

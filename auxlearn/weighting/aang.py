@@ -107,12 +107,12 @@ class FactorLogits(State):
             self.logits[name] = torch.zeros(width, dtype=torch.float64)
 
     def tensors(self) -> dict[str, Tensor]:
-        found = {}
+        tensors = {}
         for name, factors in self.factors.items():
             written = json.dumps([dict(member) for member in factors.members]).encode()
-            found[f"{name}/members"] = torch.tensor(list(written))
-            found[f"{name}/logits"] = self.logits[name]
-        return found
+            tensors[f"{name}/members"] = torch.tensor(list(written))
+            tensors[f"{name}/logits"] = self.logits[name]
+        return tensors
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         self.factors, self.logits = {}, {}
@@ -165,10 +165,10 @@ class AANG(Tartan):
         parts = step.members.parts(step.names)
         totals: list[Gradient] = []
         tasks, members = [], []
-        for index, found in enumerate(step.micro_gradients(apart=True)):
-            joined = step.members.joined(step.names, found)
+        for index, gradients in enumerate(step.micro_gradients(apart=True)):
+            joined = step.members.joined(step.names, gradients)
             validation = self.validation_gradient(step, index)
-            members.append(self.compare(found, validation, step)[0])
+            members.append(self.compare(gradients, validation, step)[0])
             tasks.append(self._cosines(joined, validation, step))
             totals = added(totals, joined)
         self.mixture.step(step, self.weights, totals)

@@ -18,8 +18,7 @@ Gradient = list[Tensor | None]
 #: of the primary task; or to another head, such as that for masked language modelling.
 Placement = Literal["encoder", "primary_head", "other_head"]
 
-#: Places of parameters that objectives share, and of those that they do not.
-SHARED: tuple[Placement, ...] = ("encoder",)
+#: Places of parameters that objectives do not share.
 HEADS: tuple[Placement, ...] = ("primary_head", "other_head")
 
 
@@ -57,7 +56,7 @@ def restricted(
 
 
 def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    return restricted(gradient, placements, SHARED)
+    return restricted(gradient, placements, ("encoder",))
 
 
 def dot(left: Gradient, right: Gradient) -> Tensor:

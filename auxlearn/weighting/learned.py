@@ -97,17 +97,17 @@ class LearnedWeighting(LossWeighting):
             ConfigError: Option ``initial`` has not one value per objective, or a value that is not
                 above zero.
         """
-        given, count = self.options.initial, len(self.objectives)
-        if given is None:
+        initial, count = self.options.initial, len(self.objectives)
+        if initial is None:
             return self.with_floor(self.default_weights())
-        if len(given) != count:
+        if len(initial) != count:
             raise ConfigError(
-                f"{self.name}: initial has {len(given)} weights for the {count} objectives "
+                f"{self.name}: initial has {len(initial)} weights for the {count} objectives "
                 f"{', '.join(self.objectives)}: give one for each"
             )
-        if not all(0 < weight < float("inf") for weight in given):
-            raise ConfigError(f"{self.name}: initial weights are above zero, got {given}")
-        weights = torch.tensor(given, dtype=torch.float64)
+        if not all(0 < weight < float("inf") for weight in initial):
+            raise ConfigError(f"{self.name}: initial weights are above zero, got {initial}")
+        weights = torch.tensor(initial, dtype=torch.float64)
         return self.with_floor(weights / weights.sum())
 
     def default_weights(self) -> Tensor:
@@ -195,8 +195,8 @@ def alignment_metrics(
     names: Sequence[str], norms: Tensor, cosines: Tensor, validation: Tensor
 ) -> dict[str, float]:
     """Return norms of gradients, cosines with the validation gradient, and the norm of that."""
-    found = {Quantity.NORM.key(VALIDATION): float(validation)}
+    metrics = {Quantity.NORM.key(VALIDATION): float(validation)}
     for name, norm, cosine in zip(names, norms.tolist(), cosines.tolist(), strict=True):
-        found[Quantity.NORM.key(name)] = norm
-        found[Quantity.COSINE.key(name)] = cosine
-    return found
+        metrics[Quantity.NORM.key(name)] = norm
+        metrics[Quantity.COSINE.key(name)] = cosine
+    return metrics

@@ -144,15 +144,15 @@ class MetaOptions(LogitOptions, ValidationOptions):
     @model_validator(mode="after")
     def _options_of_one_horizon(self) -> Self:
         fields = type(self).model_fields
-        given = [name for name in fields if getattr(self, name) != fields[name].default]
+        changed = [name for name in fields if getattr(self, name) != fields[name].default]
         of_run = {"horizon", "shares", "evidence", "mix"}
-        wrong = [name for name in given if name not in of_run]
+        wrong = [name for name in changed if name not in of_run]
         if self.horizon == "run" and wrong:
             raise ValueError(
                 f"{', '.join(wrong)}: only with horizon steps, and horizon is run: add horizon "
                 "steps, or leave them out"
             )
-        wrong = [name for name in given if name in ("shares", "evidence")]
+        wrong = [name for name in changed if name in ("shares", "evidence")]
         if self.horizon == "steps" and wrong:
             raise ValueError(f"{', '.join(wrong)}: only with horizon run: leave them out")
         return self

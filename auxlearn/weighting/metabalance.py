@@ -83,10 +83,10 @@ class MetaBalance(KeptWeights):
         )
         self.current = metabalance_weights(norms, factors)
         self._metrics = Quantity.NORM.row(step.names, norms.norm(dim=1).tolist())
-        by_tensor, ones = iter(factors.T), [1.0] * len(gradients)
+        by_tensor, unscaled = iter(factors.T), [1.0] * len(gradients)
         combined: Gradient = []
         for number, placement in enumerate(step.placements):
-            used = next(by_tensor) if placement == "encoder" else ones
+            used = next(by_tensor) if placement == "encoder" else unscaled
             combined += weighted_sum([[gradient[number]] for gradient in gradients], used)
         apply_gradient(step, combined)
 
@@ -100,15 +100,15 @@ class MetaBalance(KeptWeights):
 def _tensor_norms(gradients: Sequence[Gradient], placements: Sequence[Placement]) -> Tensor:
     """Return the norms over the encoder's tensors, ``(objectives, tensors)``, copied at once."""
     encoder = [number for number, placement in enumerate(placements) if placement == "encoder"]
-    places, found = [], []
+    places, values = [], []
     for row, gradient in enumerate(gradients):
         for column, number in enumerate(encoder):
             grad = gradient[number]
             if grad is not None:
                 places.append((row, column))
-                found.append(torch.linalg.vector_norm(grad))
+                values.append(torch.linalg.vector_norm(grad))
     norms = torch.zeros(len(gradients), len(encoder), dtype=torch.float64)
-    if found:
+    if values:
         rows, columns = torch.tensor(places).T
-        norms[rows, columns] = torch.stack(found).cpu().double()
+        norms[rows, columns] = torch.stack(values).cpu().double()
     return norms

@@ -25,7 +25,7 @@ copies of the parameters that it depends on, and one pass over memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -217,8 +217,10 @@ def weight_gradient(
         present = [(i, g.reshape(-1)) for i, g in enumerate(by_objective) if g is not None]
         state = optimizer.state[parameter] if present else None
         diagonal = None if state is None else _adamw_diagonal(groups[id(parameter)], state)
-        buffer = flat_v.new_empty(2, min(len(flat_v), _chunk_size(flat_v)))
-        for chunk in _chunks(flat_v):
+        size = _chunk_size(flat_v)
+        buffer = flat_v.new_empty(2, min(len(flat_v), size))
+        for start in range(0, len(flat_v), size):
+            chunk = slice(start, start + size)
             v_chunk = flat_v[chunk]
             direct.add(last, last, v_chunk, v_chunk)
             if diagonal is None:
@@ -292,9 +294,3 @@ def _totals(products: Sequence[_Products]) -> list[Tensor]:
 
 def _chunk_size(flat: Tensor) -> int:
     return CHUNK_SIZE if flat.device.type == "cpu" else max(1, len(flat))
-
-
-def _chunks(flat: Tensor) -> Iterator[slice]:
-    size = _chunk_size(flat)
-    for start in range(0, len(flat), size):
-        yield slice(start, start + size)

@@ -33,6 +33,16 @@ class State(nn.Module):
         self.restore({name.removeprefix(prefix): state[name].clone() for name in names})
 
 
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the state of an optimizer as named tensors, which can be stored without pickle."""
+    return {
+        f"{number}/{key}": torch.as_tensor(value)
+        for number, state in optimizer.state_dict()["state"].items()
+        for key, value in state.items()
+        if value is not None
+    }
+
+
 class OptimizerState(State):
     """What the optimizer of a rule's own tensors keeps of them: ``TENSOR/KEY``."""
 
@@ -41,12 +51,7 @@ class OptimizerState(State):
         self._optimizer = optimizer
 
     def tensors(self) -> dict[str, Tensor]:
-        return {
-            f"{number}/{key}": torch.as_tensor(value)
-            for number, state in self._optimizer.state_dict()["state"].items()
-            for key, value in state.items()
-            if value is not None
-        }
+        return optimizer_tensors(self._optimizer)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         state: dict[int, dict[str, Tensor]] = {}

@@ -104,12 +104,12 @@ class Tartan(LogitWeighting):
         self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
     ) -> dict[str, str]:
         """Return what each weight has become, and the cosine that it has followed."""
+        trained = [row for row in rows if row["step"] <= exported]
         sentences = {}
         for name in self.objectives[1:]:
-            weights, cosines = (
-                [row[q.key(name)] for row in rows if q.key(name) in row and row["step"] <= exported]
-                for q in (Quantity.WEIGHT, Quantity.COSINE)
-            )
+            weight_key, cosine_key = Quantity.WEIGHT.key(name), Quantity.COSINE.key(name)
+            weights = [row[weight_key] for row in trained if weight_key in row]
+            cosines = [row[cosine_key] for row in trained if cosine_key in row]
             if weights and cosines:
                 mean = sum(cosines) / len(cosines)
                 sentences[name] = (

@@ -8,6 +8,7 @@ from auxlearn.core import files
 from auxlearn.core.errors import RunError
 from auxlearn.training import checkpoint
 from auxlearn.training.checkpoint import CheckpointFolder, TrainingState, write_tensors
+from auxlearn.weighting.state import optimizer_tensors
 from tests.helpers import generator, one_line
 
 TENSORS = {
@@ -130,7 +131,7 @@ def test_a_resumed_optimizer_continues_as_if_never_interrupted(tmp_path, kind, s
     optimizer = OPTIMIZERS[kind](params)
     for number in range(8):
         if number == stopped:
-            write_tensors(path, checkpoint.optimizer_tensors(optimizer))
+            write_tensors(path, optimizer_tensors(optimizer))
             resumed = [p.detach().clone().requires_grad_() for p in params]
             other = OPTIMIZERS[kind](resumed)
             checkpoint.load_optimizer_tensors(other, load_file(path))

@@ -89,24 +89,25 @@ def search(tasks: int, rule: Branches, gains: Gains) -> Iterator[list[Weights]]:
     single = (1.0, *[0.0] * tasks)
     yield [*begun, single]  # mistakes in the settings of a task show in its first branch
     further = [
-        alone(task, higher if gains[one].loss.mean > 0 else lower, tasks)
-        for task, one in enumerate(begun)
+        alone(task, higher if gains[weights].loss.mean > 0 else lower, tasks)
+        for task, weights in enumerate(begun)
     ]
     yield further
     better = [
-        best
+        best_of({weights: gains[weights] for weights in pair}, rule.evidence)
         for pair in zip(begun, further, strict=True)
-        if (best := best_of({weights: gains[weights] for weights in pair}, rule.evidence))
-        is not None
     ]
-    if len(better) > 1:
-        yield [together(better)]
+    taken = [weights for weights in better if weights is not None]
+    if len(taken) > 1:
+        yield [together(taken)]
 
 
 def best_of(gains: Gains, evidence: float) -> Weights | None:
     """Return the branch that is to be taken; ``None``: the single task."""
-    found = {weights: gain for weights, gain in gains.items() if gain.suffices(evidence)}
-    return max(found, key=lambda weights: found[weights].loss.mean) if found else None
+    sufficient = {weights: gain for weights, gain in gains.items() if gain.suffices(evidence)}
+    return (
+        max(sufficient, key=lambda weights: sufficient[weights].loss.mean) if sufficient else None
+    )
 
 
 def branch_config(
@@ -166,7 +167,7 @@ class _Training:
     executor: Executor | None
     processes: Processes
     paths: dict[Weights, Path] = field(default_factory=dict)
-    found: dict[Weights, RunResults] = field(default_factory=dict)
+    trained: dict[Weights, RunResults] = field(default_factory=dict)
     gains: dict[Weights, Gain] = field(default_factory=dict)
 
     @property
@@ -185,7 +186,7 @@ class _Training:
     @property
     def _learned(self) -> bool:
         """Whether any branch predicts dev better than by chance; a gain means nothing else."""
-        return any(results.degenerate is None for results in self.found.values())
+        return any(results.degenerate is None for results in self.trained.values())
 
     @property
     def _balanced(self) -> bool:
@@ -214,11 +215,11 @@ class _Training:
         if self.executor is None:
             for weights, config in configs.items():
                 shown.message(f"branch: {self.title(weights)}")
-                self.found[weights] = train_branch(config, shown, self.processes)
+                self.trained[weights] = train_branch(config, shown, self.processes)
             return
         self._run_in_processes(configs, self.executor, shown)
         for weights, config in configs.items():
-            self.found[weights] = train_branch(config)  # they have finished
+            self.trained[weights] = train_branch(config)  # they have finished
 
     def _run_in_processes(
         self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: Reporter
@@ -252,18 +253,18 @@ class _Training:
 
     def _compare(self) -> None:
         """Compute the gain of every branch over the single task."""
-        base = ExampleLosses.of(self.paths[self._single], self.found[self._single])
-        for weights, results in self.found.items():
+        base = ExampleLosses.of(self.paths[self._single], self.trained[self._single])
+        for weights, results in self.trained.items():
             if weights != self._single and weights not in self.gains:
                 other = ExampleLosses.of(self.paths[weights], results)
                 self.gains[weights] = Gain(*base.minus(other, self._balanced))
 
     def _take(self, taken: Weights) -> RunResults:
-        source, chosen = RunFolder(self.paths[taken]), self.found[taken]
-        branches = [self._record(weights, weights == taken) for weights in self.found]
+        source, chosen = RunFolder(self.paths[taken]), self.trained[taken]
+        branches = [self._record(weights, weights == taken) for weights in self.trained]
         names = self.config.objective_names()
         seconds: dict[str, float] = {}
-        for results in self.found.values():
+        for results in self.trained.values():
             for stage, value in results.seconds.items():
                 seconds[stage] = seconds.get(stage, 0.0) + value
         results = replace(
@@ -298,7 +299,7 @@ class _Training:
         return replace(results, folder=self.folder.path.absolute())
 
     def _record(self, weights: Weights, taken: bool) -> Branch:
-        path, results = self.paths[weights], self.found[weights]
+        path, results = self.paths[weights], self.trained[weights]
         gain = self.gains.get(weights)
         key = Quantity.DEV.key(self.config.metric)
         return Branch(

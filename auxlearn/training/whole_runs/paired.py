@@ -20,12 +20,10 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from auxlearn.kinds.base import LEAST
 from auxlearn.kinds.metrics import mean_over
 from auxlearn.results.predictions import read_stored
 from auxlearn.results.record import RunResults
-
-#: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
-LEAST = 1e-8
 
 RANGE = (-6.0, 4.0)  # range of the logarithm of beta
 
@@ -52,8 +50,8 @@ def fitted_beta(probabilities: np.ndarray, labels: np.ndarray) -> float:
     def mean(logarithm: float) -> float:
         return float(log_losses(probabilities, labels, float(np.exp(logarithm))).mean())
 
-    found = minimize_scalar(mean, bounds=RANGE, method="bounded", options={"xatol": 1e-6})
-    return float(np.exp(found.x))
+    minimum = minimize_scalar(mean, bounds=RANGE, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(minimum.x))
 
 
 def calibrated_log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -108,11 +106,11 @@ class ExampleLosses:
             wrong = (labels != np.array(stored.predicted))[known].astype(float)
             probabilities = np.array(outputs)[known, :classes]
             return cls(labels[known], calibrated_log_losses(probabilities, labels[known]), wrong)
-        found, none = kind.decisions(stored.truth, outputs), np.zeros(len(outputs), dtype=int)
-        if found is None:
+        decisions, none = kind.decisions(stored.truth, outputs), np.zeros(len(outputs), dtype=int)
+        if decisions is None:
             errors = np.array(stored.truth) - np.array(stored.predicted)
             return cls(none, errors**2, np.abs(errors))
-        probabilities, labels, owners = found
+        probabilities, labels, owners = decisions
         losses = mean_over(owners, calibrated_log_losses(probabilities, labels), len(none))
         wrong = mean_over(owners, (probabilities.argmax(1) != labels).astype(float), len(none))
         return cls(none, losses, wrong)
