@@ -68,7 +68,7 @@ def get(name: str, source: str, output: str) -> None:
     "are truncated.",
 )
 @json_option("the whole audit")
-def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> None:
+def check(dataset: str, encoder: str | None, as_json: bool, **options: Any) -> None:
     """Count the labels of DATASET, measure its texts and report what would bias results on it.
 
     Reported are repeated texts, texts with contradictory labels, and texts of dev and test that
@@ -90,10 +90,10 @@ def check(dataset: str, encoder: str | None, as_json: bool, **given: Any) -> Non
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import text_table
 
-    if "labels" in given:
-        given["labels"] = label_map(given["labels"])
-    settings = validate(RunConfig, given, "command line")
-    if encoder is None and "max_length" in given:
+    if "labels" in options:
+        options["labels"] = label_map(options["labels"])
+    settings = validate(RunConfig, options, "command line")
+    if encoder is None and "max_length" in options:
         raise ConfigError("--max-length has no effect on lengths in words: name an --encoder")
     loaded = load_dataset(dataset, columns=settings.columns)
     report = audit(loaded)
@@ -155,10 +155,10 @@ def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str
     heads = [f"{first.unit} per text", "mean", "median", "95%", "longest"]
     heads += [] if first.truncated is None else ["truncated"]
     rows = []
-    for name, of in lengths.items():
-        row = [name, f"{of.mean:.1f}", f"{of.median:.0f}", f"{of.percentile_95:.0f}"]
-        row.append(f"{of.longest:,}")
-        rows.append(row if of.truncated is None else [*row, f"{of.truncated:.1%}"])
+    for name, length in lengths.items():
+        row = [name, f"{length.mean:.1f}", f"{length.median:.0f}", f"{length.percentile_95:.0f}"]
+        row.append(f"{length.longest:,}")
+        rows.append(row if length.truncated is None else [*row, f"{length.truncated:.1%}"])
     return heads, rows
 
 

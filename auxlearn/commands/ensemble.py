@@ -15,7 +15,7 @@ from auxlearn.comparison.ensemble import ensemble
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @options_of(ensemble)
 @json_option("all scores")
-def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
+def command(runs: tuple[Path, ...], as_json: bool, **options: Any) -> None:
     """Average the predictions of the finished runs in the folders RUN.
 
     The runs must be of the same data, labels and splits, such as the seeds of a method. Their
@@ -32,7 +32,7 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
         # On dev, as JSON
         auxlearn ensemble runs/reviews runs/mask_tuning --split dev --json
     """
-    averaged = ensemble(*runs, **given)
+    averaged = ensemble(*runs, **options)
     if as_json:
         print_json(averaged.to_dict())
         return
@@ -45,5 +45,5 @@ def command(runs: tuple[Path, ...], as_json: bool, **given: Any) -> None:
     heads = ["run", *(metric_title(metric) for metric in averaged.scores.metrics)]
     lines = [[name, *(f"{value:.3f}" for value in row)] for name, *row in rows.itertuples()]
     where = f"{averaged.set}, {len(averaged.labels):,} examples"
-    last = ["", f"predictions: {given['output']}"] if "output" in given else []
+    last = ["", f"predictions: {options['output']}"] if "output" in options else []
     print_results(where, "", text_table(heads, lines), *last)

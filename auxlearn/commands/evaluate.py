@@ -7,13 +7,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    json_option,
-    label_map,
-    options_of,
-    print_json,
-)
+from auxlearn.commands.options import PATH, json_option, label_map, options_of, print_json
 from auxlearn.evaluation.finished import evaluate
 from auxlearn.results.folder import load_run
 
@@ -33,7 +27,7 @@ from auxlearn.results.folder import load_run
     "class. By default those of the run.",
 )
 @json_option("all results")
-def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -> None:
+def command(run: Path, datasets: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Evaluate the finished run in folder RUN on a split of one or several data sets.
 
     A data set needs no train split. If it has one, metrics are also given on the unseen examples,
@@ -56,9 +50,9 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import example_sentences, metrics_table
 
-    if "labels" in given:
-        given["labels"] = label_map(given["labels"], load_run(run).dataset.label_names)
-    evaluations = evaluate(run, list(datasets), **given)
+    if "labels" in options:
+        options["labels"] = label_map(options["labels"], load_run(run).dataset.label_names)
+    evaluations = evaluate(run, list(datasets), **options)
     if as_json:
         print_json(evaluations.to_dict())
         return
@@ -66,7 +60,7 @@ def command(run: Path, datasets: tuple[str, ...], as_json: bool, **given: Any) -
     lines += [
         f"{name} has no train split to look for these texts in" for name in evaluations.no_train
     ]
-    if "output" in given:
-        lines.append(f"results: {given['output']}")
-    split = given.get("split", "test")
+    if "output" in options:
+        lines.append(f"results: {options['output']}")
+    split = options.get("split", "test")
     print_results(f"{run} on split {split}", "", metrics_table(evaluations), "", *lines)

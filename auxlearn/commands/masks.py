@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    json_option,
-    options_of,
-    print_json,
-    run_config,
-)
+from auxlearn.commands.options import PATH, json_option, options_of, print_json, run_config
 from auxlearn.core.config import RunConfig
 from auxlearn.core.settings import Columns
 
@@ -74,7 +68,7 @@ def command(
     texts: int,
     output: Path | None,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Show which tokens the masking tasks of a configuration mask, and how often.
 
@@ -105,7 +99,7 @@ def command(
         RunFolder(run).read_config()
         file = run / "config.yaml"
     with reporter.waiting("loading torch and transformers"):
-        config = run_config(file, given, extra, announce=reporter.message).resolved()
+        config = run_config(file, options, extra, announce=reporter.message).resolved()
 
         from auxlearn.mask_analysis.masks import inspect_masks
 

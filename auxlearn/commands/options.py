@@ -173,7 +173,7 @@ def options_of(
         settings, usual = source, list(source.model_fields)
     else:
         parameters = inspect.signature(source).parameters.items()
-        usual = [name for name, one in parameters if one.kind is one.KEYWORD_ONLY]
+        usual = [name for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         settings = settings_of(source)
     chosen = names or [name for name in usual if name not in _PYTHON_ONLY]
 
@@ -217,16 +217,16 @@ def label_map(pairs: Sequence[str], classes: Sequence[str] = ()) -> dict[str, li
 
 def run_config(
     file: Path | None,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     extra: Sequence[str],
     *,
     announce: Callable[[str], None] | None = None,
 ) -> RunConfig:
     """Merge a configuration file, options of the run and options of plug-ins."""
     config = load_config(file)
-    if announce is not None and not given.get("plugins"):
+    if announce is not None and not options.get("plugins"):
         announce_plugins(config.plugins, str(file), announce)
-    overrides = dict(given)
+    overrides = dict(options)
     if "labels" in overrides:
         overrides["labels"] = label_map(overrides["labels"])
     if "aux" in overrides:

@@ -102,7 +102,7 @@ def _text_of(value: Any) -> str:
         return ""
     if not isinstance(value, list):
         return str(value)
-    return " ".join(":".join(map(str, one)) if isinstance(one, list) else one for one in value)
+    return " ".join(":".join(map(str, part)) if isinstance(part, list) else part for part in value)
 
 
 def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:

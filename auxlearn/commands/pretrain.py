@@ -20,7 +20,7 @@ from auxlearn.core.run_settings import PretrainSettings
     help="Folder for the trained encoder and its tokenizer.",
 )
 @options_of(PretrainSettings)
-def command(output: Path, **given: Any) -> None:
+def command(output: Path, **options: Any) -> None:
     """Continue the pretraining of an encoder by masked language modelling.
 
     On the train texts of a data set this is task-adaptive pretraining (TAPT). For a checkpoint
@@ -38,7 +38,7 @@ def command(output: Path, **given: Any) -> None:
     from auxlearn.results.console import ConsoleReporter
     from auxlearn.training.pretrain import pretrain
 
-    results = pretrain(output=output, reporter=ConsoleReporter(), **given)
+    results = pretrain(output=output, reporter=ConsoleReporter(), **options)
     measured = (
         f"cross-entropy {results.loss_before:.3f} -> {results.loss_after:.3f} nats, accuracy "
         f"{results.accuracy_before:.1%} -> {results.accuracy_after:.1%}"

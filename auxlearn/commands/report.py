@@ -22,7 +22,7 @@ from auxlearn.reports.page import report
 @click.option(
     "--no-texts", is_flag=True, help="Leave the texts of the data set out, and do not read it."
 )
-def command(folders: tuple[Path, ...], no_texts: bool, **given: Any) -> None:
+def command(folders: tuple[Path, ...], no_texts: bool, **options: Any) -> None:
     """Write a report on runs and sweeps as one HTML file, which needs no network.
 
     FOLDER is a finished run or a sweep. The page has data, results with intervals, weights, dev
@@ -40,5 +40,5 @@ def command(folders: tuple[Path, ...], no_texts: bool, **given: Any) -> None:
     from auxlearn.results.console import ConsoleReporter, print_results
 
     with ConsoleReporter().waiting("writing the report"):
-        written = report(*folders, texts=not no_texts, **given)
+        written = report(*folders, texts=not no_texts, **options)
     print_results(f"report: {written}")

@@ -22,7 +22,7 @@ from auxlearn.evaluation.score import score
 )
 @options_of(score, "encoder", "text_column", "level", "passes", "max_length", "output")
 def command(
-    texts: tuple[str, ...], file: Path | None, output: Path | None = None, **given: Any
+    texts: tuple[str, ...], file: Path | None, output: Path | None = None, **options: Any
 ) -> None:
     """Score TEXTs by the pseudo-log-likelihood of a masked language model.
 
@@ -42,7 +42,7 @@ def command(
 
     from auxlearn.results.console import ConsoleReporter
 
-    frame = score(texts=file or list(texts), output=output, reporter=ConsoleReporter(), **given)
+    frame = score(texts=file or list(texts), output=output, reporter=ConsoleReporter(), **options)
     if output is not None:
         click.echo(f"{len(frame)} rows: {output}")
         return

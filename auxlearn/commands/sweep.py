@@ -49,7 +49,7 @@ def options_of_executors(function: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Write report.html into the sweep folder at the end.",
 )
-def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given: Any) -> None:
+def command(file: Path, dry_run: bool, with_report: bool, executor: str, **options: Any) -> None:
     """Run every trial of a sweep file, then compare the methods.
 
     The same command resumes an interrupted sweep: finished trials are not run again. The exit code
@@ -66,17 +66,17 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given
     """
     from auxlearn.results import console
 
-    choice = {executor: _options_of(executor, given)}
+    choice = {executor: _options_of(executor, options)}
     plan = read_sweep(file)
-    folder = SweepFolder(given.pop("output", Path("sweeps", plan.name)))
+    folder = SweepFolder(options.pop("output", Path("sweeps", plan.name)))
     announce_plugins(_plugins_of(plan), str(file), console.ConsoleReporter().message)
     if dry_run:
-        settings = validate(settings_of(sweep), {"source": plan, **given}, "sweep")
+        settings = validate(settings_of(sweep), {"source": plan, **options}, "sweep")
         executor_maker(choice, settings.jobs, settings.threads)
         folder.check()
         _dry_run(plan, folder)
         return
-    results = sweep(plan, output=folder.path, executor=choice, **given)
+    results = sweep(plan, output=folder.path, executor=choice, **options)
     if with_report:
         from auxlearn.reports.page import report
 
@@ -84,12 +84,12 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **given
     _print(results)
 
 
-def _options_of(executor: str, given: dict[str, Any]) -> dict[str, Any]:
+def _options_of(executor: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Take the options of executors out of those that are given; return the chosen one's."""
     options = {}
     for name in EXECUTORS.names():
         for option in EXECUTORS.options(name).model_fields:
-            value = given.pop(f"{name}_{option}", None)
+            value = arguments.pop(f"{name}_{option}", None)
             if value is not None and name != executor:
                 raise ConfigError(
                     f"{name}_{option}: it is an option of --executor {name}: leave it out, or "

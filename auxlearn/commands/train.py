@@ -7,13 +7,7 @@ from typing import Any
 
 import click
 
-from auxlearn.commands.options import (
-    PATH,
-    TAKES_PLUGIN_OPTIONS,
-    RunCommand,
-    options_of,
-    run_config,
-)
+from auxlearn.commands.options import PATH, TAKES_PLUGIN_OPTIONS, RunCommand, options_of, run_config
 from auxlearn.core.config import RunConfig
 
 
@@ -42,7 +36,7 @@ from auxlearn.core.config import RunConfig
 @options_of(RunConfig, negatable=True)
 @click.pass_context
 def command(
-    ctx: click.Context, /, config_file: Path | None, with_report: bool, jobs: int, **given: Any
+    ctx: click.Context, /, config_file: Path | None, with_report: bool, jobs: int, **options: Any
 ) -> None:
     """Fine-tune an encoder for classification, tagging or regression with auxiliary tasks.
 
@@ -62,7 +56,7 @@ def command(
 
     reporter = ConsoleReporter()
     with reporter.waiting("loading torch and transformers"):
-        config = run_config(config_file, given, ctx.args, announce=reporter.message).resolved()
+        config = run_config(config_file, options, ctx.args, announce=reporter.message).resolved()
 
         from auxlearn.kinds.metrics import metric_title
         from auxlearn.results.folder import RunFolder

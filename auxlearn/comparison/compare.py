@@ -25,11 +25,7 @@ from auxlearn.comparison.result import (
     methods_in,
 )
 from auxlearn.comparison.runs import NamedRuns, Setting, named_runs
-from auxlearn.comparison.scores import (
-    Predictions,
-    read_predictions,
-    scores_and_covariance,
-)
+from auxlearn.comparison.scores import Predictions, read_predictions, scores_and_covariance
 from auxlearn.comparison.statistics import (
     Column,
     Pair,
@@ -236,9 +232,8 @@ def _block(
         complete = [m for m in methods if all(m in column.complete for column in members)]
         if len(members) == len(datasets) > 1 and complete:
             across.append(_across(members, complete))
-    return Block(
-        setting, datasets, methods, [*columns, *(ranks.average for ranks in across)], across
-    )
+    averages = [ranks.average for ranks in across]
+    return Block(setting, datasets, methods, [*columns, *averages], across)
 
 
 def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[str, Restarts]:

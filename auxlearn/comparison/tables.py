@@ -120,9 +120,8 @@ def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
             ]
             sums = [known[0].count * mean_of(block.runs_of(name), e) for e in extra]
             numbers = [f"{n:.1f}" if e.adds_up else "" for n, e in zip(sums, extra, strict=True)]
-            line(
-                known[0].name(name), _span([restarts.seeds for restarts in known]), scores, numbers
-            )
+            seeds = _span([restarts.seeds for restarts in known])
+            line(known[0].name(name), seeds, scores, numbers)
     if not all(math.isnan(column.detectable) for column in block.columns):
         scores = [_detectable(column, layout) for column in block.columns]
         line("detectable", "", scores, [""] * len(extra))

@@ -131,7 +131,7 @@ def evaluate(
 
 def name_sets(dataset: Any, split: str) -> dict[str, Any]:
     if isinstance(dataset, Mapping) and not _is_one_set(dataset, split):
-        sets = {str(name): one for name, one in dataset.items()}
+        sets = {str(name): source for name, source in dataset.items()}
         for name in sets:
             if problem := name_problem(name):
                 raise DataError(f"the name of a data set: {problem}")

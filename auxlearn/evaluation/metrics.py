@@ -70,7 +70,7 @@ def scores_of(
 
 def evaluate(
     ood: OODSet,
-    found: SetPredictions,
+    predictions: SetPredictions,
     partner: SetPredictions | None,
     seen: Sequence[bool] | None,
     constant: Any,
@@ -84,7 +84,7 @@ def evaluate(
     https://arxiv.org/abs/2004.02709). ``constant`` is the constant prediction that is best for
     train, by the labels of the model.
     """
-    kind, names, truth = found.kind, found.names, found.truth
+    kind, names, truth = predictions.kind, predictions.names, predictions.truth
     unseen = np.flatnonzero(~np.asarray(seen, dtype=bool)) if seen is not None else np.array([])
     # By the labels of the model, whose names are those that its classes have in the set.
     of_model = [names[target] for target in ood.labels.targets]
@@ -95,22 +95,22 @@ def evaluate(
     ]
     columns = {name: ood.split.meta[name] for name in ood.source.subsets or ()}
     evaluation = Evaluation(
-        all=scores_of(found),
-        unseen=scores_of(found, unseen, len(unseen) == len(truth)) if len(unseen) else None,
+        all=scores_of(predictions),
+        unseen=scores_of(predictions, unseen, len(unseen) == len(truth)) if len(unseen) else None,
         seen_examples=None if seen is None else len(truth) - len(unseen),
         majority=score(kind, truth, constants, None, names),
-        loss=found.loss(),
+        loss=predictions.loss(),
         subsets={
-            f"{name}: {value}": scores_of(found, np.flatnonzero(np.asarray(values) == value))
+            f"{name}: {value}": scores_of(predictions, np.flatnonzero(np.asarray(values) == value))
             for name, values in columns.items()
             for value in sorted(set(values))
         },
-        unknown_labels=found.unknown,
-        chance=no_better_than_chance(kind, truth, found.predicted, names),
+        unknown_labels=predictions.unknown,
+        chance=no_better_than_chance(kind, truth, predictions.predicted, names),
     )
     if partner is None:
         return evaluation
-    faults = [kind.fault(*pair) for pair in zip(truth, found.predicted, strict=True)]
+    faults = [kind.fault(*pair) for pair in zip(truth, predictions.predicted, strict=True)]
     pairs = zip(partner.truth, partner.predicted, strict=True)
     wrong = [fault + kind.fault(*pair) for fault, pair in zip(faults, pairs, strict=True)]
     return replace(
@@ -126,11 +126,11 @@ def no_better_than_chance(
     """Return in what way predictions say nothing of the labels, as "the model ..." goes on;
     ``None`` if they say something, or if all labels are the same, so that nothing can show it.
     """
-    true, told = kind.units(truth), kind.units(predicted)
+    true, guesses = kind.units(truth), kind.units(predicted)
     if len(set(true)) < 2:
         return None
-    if len(set(told)) > 1:
-        z = above_chance(true, told)
+    if len(set(guesses)) > 1:
+        z = above_chance(true, guesses)
         if z > LEAST:
             return None
         return f"agrees with the labels no better than chance (z = {z:.2f}, not above {LEAST})"
@@ -140,7 +140,7 @@ def no_better_than_chance(
     return f"predicts {'no label' if label == [] else repr(label)} for every example"
 
 
-def above_chance(true: Sequence[Any], told: Sequence[Any]) -> float:
+def above_chance(true: Sequence[Any], guesses: Sequence[Any]) -> float:
     """Return by how many standard deviations predictions agree better than when they are shuffled.
 
     Labels are numbers, or tuples of the names that they are made of. With rows f and g for labels
@@ -151,11 +151,11 @@ def above_chance(true: Sequence[Any], told: Sequence[Any]) -> float:
     """
     n = len(true)
     if isinstance(true[0], float):
-        f, g = (csr_array((np.array(one) - np.mean(one))[:, None]) for one in (true, told))
+        f, g = (csr_array((np.array(x) - np.mean(x))[:, None]) for x in (true, guesses))
     else:
-        names = dict.fromkeys(name for label in (*true, *told) for name in label)
+        names = dict.fromkeys(name for label in (*true, *guesses) for name in label)
         columns = {name: number for number, name in enumerate(names)}
-        f, g = (_indicators(one, columns) for one in (true, told))
+        f, g = (_indicators(values, columns) for values in (true, guesses))
     # The means are taken from the sums, so that the rows stay sparse.
     mean_f, mean_g, ff, gg = f.mean(0), g.mean(0), f.T @ f, g.T @ g
     expected = n * (mean_f @ mean_g)

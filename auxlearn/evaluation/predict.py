@@ -53,9 +53,11 @@ class TextSource:
 
         if self.frame is None:
             return pandas.DataFrame(table.columns).rename_axis("example")
-        index = self.frame.index
-        added = {name: one for name, one in table.columns.items() if name not in self.table.columns}
-        return self.frame.assign(**{n: pandas.Series(one, index=index) for n, one in added.items()})
+        frame = self.frame.copy()
+        for name, column in table.columns.items():
+            if name not in self.table.columns:
+                frame[name] = pandas.Series(column, index=frame.index)
+        return frame
 
 
 def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
@@ -73,7 +75,7 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
         texts = [texts]
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
     texts, text_pairs = as_list(texts), as_list(text_pairs)
-    if isinstance(texts, list | tuple) and not any(isinstance(one, Mapping) for one in texts):
+    if isinstance(texts, list | tuple) and not any(isinstance(text, Mapping) for text in texts):
         columns: dict[str, Any] = {"text": list(texts)}
         if text_pairs is not None:
             if not isinstance(text_pairs, list | tuple):

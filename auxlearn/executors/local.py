@@ -21,9 +21,9 @@ from auxlearn.executors.worker import run_job, start_worker
 
 def default_threads(jobs: int) -> int:
     """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores divided by ``jobs``."""
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if given.isdecimal() and int(given):
-        return int(given)
+    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if setting.isdecimal() and int(setting):
+        return int(setting)
     return max(1, (os.cpu_count() or 1) // jobs)
 
 

@@ -71,8 +71,8 @@ def read_probabilities(path: Path, split: Split) -> np.ndarray:
             "per example is needed, in their order"
         )
     texts = table.columns.get("text", []) if "text" not in split.label_names else []
-    for row, (found, expected) in enumerate(zip(texts, split.texts, strict=False)):
-        if found != expected:
+    for row, (text, expected) in enumerate(zip(texts, split.texts, strict=False)):
+        if text != expected:
             raise DataError(
                 f"{table.place(row)}: the text is not that of training example {row + 1}: bring "
                 "the rows into the order of the training examples"
@@ -236,8 +236,8 @@ def cross_fitted(
         fold_of = assign_folds(labels, keys or text_keys(split), folds, seed)
         return {"probabilities": torch.from_numpy(cross_fit(fold_of, make()))}
 
-    found = context.cache.get(key, compute)["probabilities"].numpy()
-    return _scores(found, split, f"cross-fitted {_title(kind)}")
+    probabilities = context.cache.get(key, compute)["probabilities"].numpy()
+    return _scores(probabilities, split, f"cross-fitted {_title(kind)}")
 
 
 def _title(kind: str) -> str:

@@ -61,16 +61,16 @@ def overlap_features(first: str, second: str) -> tuple[float, float, float, floa
     in lower case) occur in it; the share of them that do; the logarithm of the number of words by
     which it is shorter, at least one.
     """
-    one, other = (re.findall(TOKEN, text.lower()) for text in (first, second))
-    known = set(one)
-    inside = sum(word in known for word in other)
-    starts = range(len(one) - len(other) + 1)
-    contiguous = any(one[start : start + len(other)] == other for start in starts)
+    premise, hypothesis = (re.findall(TOKEN, text.lower()) for text in (first, second))
+    known = set(premise)
+    inside = sum(word in known for word in hypothesis)
+    starts = range(len(premise) - len(hypothesis) + 1)
+    contiguous = any(premise[start : start + len(hypothesis)] == hypothesis for start in starts)
     return (
         float(contiguous),
-        float(inside == len(other)),
-        inside / max(1, len(other)),
-        math.log(max(len(one) - len(other), 1)),
+        float(inside == len(hypothesis)),
+        inside / max(1, len(hypothesis)),
+        math.log(max(len(premise) - len(hypothesis), 1)),
     )
 
 
@@ -150,8 +150,8 @@ def encoder_fit(
             chosen = chosen[order[: settings.examples].sort().values]
         total = settings.epochs * -(-len(chosen) // BATCH_SIZE)
         with restored(encoder), progress(f"{title}, fold {fold + 1}", total) as advance:
-            own = rng.derive_seed(seed, fold)
-            fine_tune(encoder, texts.select(chosen), settings, own, advance)
+            fold_seed = rng.derive_seed(seed, fold)
+            fine_tune(encoder, texts.select(chosen), settings, fold_seed, advance)
             return class_probabilities(encoder, texts.select(torch.tensor(held)))
 
     return fit

@@ -215,15 +215,15 @@ def _tags(
     notes: list[str],
 ) -> tuple[str | None, list[str | None] | None]:
     """Return the name of the tagger and the part of speech of each token, if there are any."""
-    if (found := find_tagger()) is None:
+    if (tagger := find_tagger()) is None:
         notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
         return None, None
     tokenization = Tokenization(tokenizer, config.max_length, config.windowing)
-    tags = token_tags(split, texts, tokenization, found[0])
+    tags = token_tags(split, texts, tokenization, tagger[0])
     if tags is None:
         notes.append(f"no parts of speech: the texts of {task} are not those of the data set")
         return None, None
-    return found[1], tags
+    return tagger[1], tags
 
 
 def _shown(

@@ -62,7 +62,7 @@ def token_table(
         pairs = list(zip(record.positions, record.predicted, strict=True))
         old: list[str] = []
         new: list[str] = []
-        if tagger is not None and any(record.input_ids[at] != token for at, token in pairs):
+        if tagger is not None and any(record.input_ids[place] != token for place, token in pairs):
             old, new = map(tagger, _words(record, tokenizer))
         for position, token in pairs:
             before, word = record.input_ids[position], record.words[position]
@@ -159,12 +159,12 @@ def predict_replacements(
 def marked(record: PerturbationRecord, tokens: Sequence[int], tokenizer: Any) -> str:
     """Return the text of a record with some tokens, one for each masked position, in brackets."""
     special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    at = dict(zip(record.positions, tokens, strict=True))
+    shown = dict(zip(record.positions, tokens, strict=True))
     parts: list[str] = []
     plain: list[int] = []
     for place, token in enumerate(record.input_ids):
-        if place in at:
-            parts += [tokenizer.decode(plain), f"[{tokenizer.decode([at[place]]).strip()}]"]
+        if place in shown:
+            parts += [tokenizer.decode(plain), f"[{tokenizer.decode([shown[place]]).strip()}]"]
             plain = []
         elif token not in special:
             plain.append(token)
@@ -197,7 +197,7 @@ def _masked_batch(
     def flat(name: str) -> Tensor:
         return torch.tensor([number for record in records for number in getattr(record, name)])
 
-    masked = [at in record.positions for record in records for at in range(len(record.words))]
+    masked = [place in record.positions for record in records for place in range(len(record.words))]
     ends = torch.tensor([len(record.words) for record in records]).cumsum(0)
     texts = TokenizedTexts(
         input_ids=flat("input_ids"),
@@ -333,11 +333,11 @@ class PerturbationReport:
     substitutions: DataFrame
 
     def __repr__(self) -> str:
-        own = [row for row in self.statistics if row["encoder"] == "this run"]
-        masked = sum(row["masked"] for row in own)
-        other = sum(row["other"] * row["masked"] for row in own) / max(1, masked)
+        rows = [row for row in self.statistics if row["encoder"] == "this run"]
+        masked = sum(row["masked"] for row in rows)
+        other = sum(row["other"] * row["masked"] for row in rows) / max(1, masked)
         return (
-            f"<PerturbationReport of {shorten(str(self.folder), 200)}: {len(own)} epochs, "
+            f"<PerturbationReport of {shorten(str(self.folder), 200)}: {len(rows)} epochs, "
             f"{masked:,} masked tokens, {other:.1%} of them replaced by another token>"
         )
 

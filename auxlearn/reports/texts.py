@@ -23,7 +23,7 @@ from auxlearn.data.run_data import RunData, load_run_data
 from auxlearn.mask_analysis.shown_text import ShownText
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.perturbation_log import FILE, PerturbationRecord, read_perturbations
-from auxlearn.results.predictions import Prediction, predictions_path, read_predictions
+from auxlearn.results.predictions import Prediction, read_predictions
 from auxlearn.results.record import RunResults
 
 #: Characters of a text.
@@ -130,8 +130,8 @@ def mistakes(run: Run, data: RunData | None, limit: int) -> Mistakes:
         split = None if data is None else data.evaluated(name, recorded)
         if split is not None and len(split) != evaluation.examples:
             split = None
-        path = predictions_path(run.path, name)
-        stored = path.exists() or path.relative_to(run.path).as_posix() in run.results.files
+        file = f"predictions/{name}.jsonl"
+        stored = (run.path / file).exists() or file in run.results.files
         wrong = [
             (fault, number, prediction)
             for number, prediction in enumerate(

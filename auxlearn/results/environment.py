@@ -109,7 +109,7 @@ def _versions() -> dict[str, str]:
 @cache
 def _git_revision(folder: Path) -> str | None:
     try:
-        found = subprocess.run(
+        answer = subprocess.run(
             ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"],
             capture_output=True,
             text=True,
@@ -117,7 +117,7 @@ def _git_revision(folder: Path) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return found.stdout.strip() or None
+    return answer.stdout.strip() or None
 
 
 @cache

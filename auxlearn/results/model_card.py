@@ -69,7 +69,7 @@ def _front_matter(results: RunResults) -> dict[str, Any]:
         content["pipeline_tag"] = task
     content |= {
         "tags": [task, "auxlearn", *dict.fromkeys(_task_names(results))],
-        "metrics": list(dict.fromkeys(one.hub_id for one in kind.metrics.values())),
+        "metrics": list(dict.fromkeys(metric.hub_id for metric in kind.metrics.values())),
     }
     if base := _hub_id(config["encoder"]):
         content |= {"base_model": base, "base_model_relation": "finetune"}

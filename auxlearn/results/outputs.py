@@ -49,18 +49,18 @@ def check_output_file(
         raise UserError(f"{describe(str(path))} names no format: end it with {', '.join(endings)}")
 
 
-def check_output_folder(path: Path, own: str = "") -> None:
+def check_output_folder(path: Path, allowed: str = "") -> None:
     """Check, before any work is done, that a folder can be written into: it must not be that of a
     run, a sweep, an encoder or a data set, but for its own kind.
     """
     check_output(path)
     check_unowned(path)
     for kind in ("run", "sweep"):
-        if kind != own and is_owner(path, kind):
+        if kind != allowed and is_owner(path, kind):
             raise UserError(f"{path} is the folder of a {kind}: choose another --output")
     held = {"an encoder": ["*.safetensors"], "a data set": [f"train{end}" for end in READ_FORMATS]}
     for what, patterns in held.items():
-        if what != own and any(match for pattern in patterns for match in path.glob(pattern)):
+        if what != allowed and any(match for pattern in patterns for match in path.glob(pattern)):
             raise UserError(f"{path} holds {what}: choose another --output")
 
 

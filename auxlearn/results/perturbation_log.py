@@ -100,7 +100,7 @@ class PerturbationLog:
 
 def read_perturbations(folder: Path) -> list[PerturbationRecord]:
     """Return the records of a run, in order."""
-    records = [PerturbationRecord(**one) for one in read_jsonl(recorded_file(folder, FILE))]
+    records = [PerturbationRecord(**row) for row in read_jsonl(recorded_file(folder, FILE))]
     if not records:
         raise RunError(
             f"{folder} has no perturbed texts: only runs with a task that changes the text of "

@@ -44,8 +44,8 @@ def write_predictions(
 ) -> None:
     """Write one JSON line per example: its label, the predicted one, and probabilities."""
     rows = (
-        {"label": true, "predicted": told, **further}
-        for true, told, further in zip(labels, predicted, numbers, strict=True)
+        {"label": true, "predicted": guess, **further}
+        for true, guess, further in zip(labels, predicted, numbers, strict=True)
     )
     lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     write_bytes(path, ("\n".join(lines) + "\n").encode())
@@ -99,7 +99,3 @@ def read_stored(run: Path, name: str, kind: Kind, label_names: Sequence[str]) ->
         stored.predicted.append(prediction.predicted)
         stored.values.append(kind.stored(prediction.content, label_names))
     return stored
-
-
-def predictions_path(run: Path, name: str) -> Path:
-    return run / "predictions" / f"{name}.jsonl"

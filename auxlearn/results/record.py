@@ -173,19 +173,19 @@ def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame
     import pandas
 
     rows: dict[str, dict[str, float | None]] = {}
-    for name, found in evaluations.items():
-        unseen = found.unseen
+    for name, evaluation in evaluations.items():
+        unseen, metrics = evaluation.unseen, evaluation.all.metrics
         rows[name] = {
-            "examples": found.all.examples,
-            **found.all.metrics,
+            "examples": evaluation.all.examples,
+            **metrics,
             "unseen_examples": unseen.examples if unseen else None,
-            **{f"unseen_{m}": unseen.metrics[m] if unseen else None for m in found.all.metrics},
-            **{f"majority_{m}": found.majority.metrics[m] for m in found.all.metrics},
-            "loss": found.loss,
-            "pair_accuracy": found.pair_accuracy,
-            "unknown_labels": found.unknown_labels or None,
+            **{f"unseen_{m}": unseen.metrics[m] if unseen else None for m in metrics},
+            **{f"majority_{m}": evaluation.majority.metrics[m] for m in metrics},
+            "loss": evaluation.loss,
+            "pair_accuracy": evaluation.pair_accuracy,
+            "unknown_labels": evaluation.unknown_labels or None,
         }
-        for subset, scores in found.subsets.items():
+        for subset, scores in evaluation.subsets.items():
             rows[f"{name}: {subset}"] = {"examples": scores.examples, **scores.metrics}
     frame = pandas.DataFrame.from_dict(rows, orient="index").rename_axis("set")
     optional = ("pair_accuracy", "unknown_labels")
@@ -199,7 +199,7 @@ class Evaluations(dict[str, Evaluation]):
     @property
     def no_train(self) -> tuple[str, ...]:
         """Names of the sets without a train split to look for their texts in."""
-        return tuple(name for name, found in self.items() if found.seen_examples is None)
+        return tuple(name for name, evaluation in self.items() if evaluation.seen_examples is None)
 
     def _repr_html_(self) -> str:
         return str(self.to_frame().to_html())
@@ -210,7 +210,7 @@ class Evaluations(dict[str, Evaluation]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the JSON file of :meth:`save` holds."""
-        return {name: asdict(found, dict_factory=_flat) for name, found in self.items()}
+        return {name: asdict(evaluation, dict_factory=_flat) for name, evaluation in self.items()}
 
     def save(self, path: str | Path) -> None:
         """Write all scores as JSON, atomically."""
@@ -348,15 +348,16 @@ class RunResults:
     def __repr__(self) -> str:
         aux = "+".join(name for choice in self.config["aux"] for name in choice) or "single task"
         scores = ", ".join(
-            f"{shorten(name)} {found.all.line}"
-            for name, found in list(self.evaluations.items())[:SHOWN_SETS]
+            f"{shorten(name)} {evaluation.all.line}"
+            for name, evaluation in list(self.evaluations.items())[:SHOWN_SETS]
         )
         more = len(self.evaluations) - SHOWN_SETS
+        others = f" and {more} more sets" if more > 0 else ""
         place = "" if self.folder is None else f" in {shorten(from_here(self.folder), 200)}"
         return (
             f"<RunResults{place}: {shorten(self.dataset.name)}, "
             f"{shorten(Path(str(self.config['encoder'])).name)}, {aux}, "
-            f"seed {self.config['seed']}: {scores}{f' and {more} more sets' * (more > 0)}>"
+            f"seed {self.config['seed']}: {scores}{others}>"
         )
 
     def __str__(self) -> str:

@@ -138,20 +138,20 @@ def metrics_table(evaluations: Mapping[str, Evaluation]) -> DataFrame:
         return dict(zip(titles, values, strict=True))
 
     rows: list[dict[str, str]] = []
-    for name, found in evaluations.items():
-        row = {"set": name, "examples": str(found.all.examples), **scored(found.all)}
+    for name, evaluation in evaluations.items():
+        row = {"set": name, "examples": str(evaluation.all.examples), **scored(evaluation.all)}
         if seen:
-            unknown = found.seen_examples is None
-            count = "-" if unknown else str(found.all.examples - (found.seen_examples or 0))
-            row |= {"unseen examples": count, **scored(found.unseen, "unseen ")}
+            unseen = evaluation.all.examples - (evaluation.seen_examples or 0)
+            count = "-" if evaluation.seen_examples is None else str(unseen)
+            row |= {"unseen examples": count, **scored(evaluation.unseen, "unseen ")}
         if paired:
-            share = found.pair_accuracy
+            share = evaluation.pair_accuracy
             row["pair accuracy"] = "-" if share is None else f"{share:.3f}"
-        rows.append(row | scored(found.majority, "majority "))
-        partner = {} if found.partner is None else {"paired examples": found.partner}
+        rows.append(row | scored(evaluation.majority, "majority "))
+        partner = {} if evaluation.partner is None else {"paired examples": evaluation.partner}
         rows += [
             {"set": f"{name}, {subset}", "examples": str(scores.examples), **scored(scores)}
-            for subset, scores in (found.subsets | partner).items()
+            for subset, scores in (evaluation.subsets | partner).items()
         ]
     heads = list(rows[0])
     return text_table(heads, ([row.get(head, "-") for head in heads] for row in rows))
@@ -162,17 +162,18 @@ def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
     dev is among the warnings of a run), unknown labels, and texts seen in train.
     """
     by_chance, unknown, seen = [], [], []
-    for name, found in evaluations.items():
-        if found.chance is not None and name != "dev":
-            by_chance.append(f"{name}: the model {found.chance}")
-        if found.unknown_labels:
+    for name, evaluation in evaluations.items():
+        examples = evaluation.all.examples
+        if evaluation.chance is not None and name != "dev":
+            by_chance.append(f"{name}: the model {evaluation.chance}")
+        if evaluation.unknown_labels:
             unknown.append(
-                f"{name}: the label of {found.unknown_labels} of {found.all.examples} examples is "
+                f"{name}: the label of {evaluation.unknown_labels} of {examples} examples is "
                 "unknown to the model; they count as wrong"
             )
-        if found.seen_examples:
+        if evaluation.seen_examples:
             seen.append(
-                f"{name}: the text of {found.seen_examples} of {found.all.examples} examples is "
+                f"{name}: the text of {evaluation.seen_examples} of {examples} examples is "
                 "also in train; the unseen columns leave these out"
             )
     return [*by_chance, *unknown, *seen]

@@ -48,12 +48,12 @@ def packing_works(dtype: torch.dtype) -> bool:
     try:
         with torch.inference_mode():
             for gelu, extra in ((False, ()), (False, (residual,)), (True, ())):
-                found = _packed(weight, bias, gelu)(x, *extra)
+                computed = _packed(weight, bias, gelu)(x, *extra)
                 wanted = _plain(weight.float(), bias.float(), gelu)(
                     x.float(), *(argument.float() for argument in extra)
                 )
-                if found.dtype != dtype or not torch.allclose(
-                    found.float(), wanted, atol=tolerance, rtol=tolerance
+                if computed.dtype != dtype or not torch.allclose(
+                    computed.float(), wanted, atol=tolerance, rtol=tolerance
                 ):
                     return False
     except (AttributeError, RuntimeError, TypeError):  # no such operator, or another signature

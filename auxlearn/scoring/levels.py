@@ -57,7 +57,7 @@ def score_levels(
         return Table("scores", columns | _statistics(values, known))
     group = rows if level == "text" else torch.stack([rows, words], 1)
     kept, which = group.unique(dim=0, return_inverse=True)
-    counts, unknown = (which[of].bincount(minlength=len(kept)) for of in (known, ~known))
+    counts, unknown = (which[mask].bincount(minlength=len(kept)) for mask in (known, ~known))
     sums = values.new_zeros(len(kept), 2).index_add(0, which, values)
     sums[:, 1] /= counts
     if level == "text":
@@ -88,8 +88,8 @@ def unknown_note(table: Table) -> str | None:
 def _statistics(values: torch.Tensor, known: torch.Tensor) -> dict[str, list[Any]]:
     """Return the columns of statistics, empty where nothing is known."""
     return {
-        name: [one if here else None for one, here in zip(of, known.tolist(), strict=True)]
-        for name, of in zip(("log_probability", "entropy"), values.T.tolist(), strict=True)
+        name: [value if here else None for value, here in zip(column, known.tolist(), strict=True)]
+        for name, column in zip(("log_probability", "entropy"), values.T.tolist(), strict=True)
     }
 
 

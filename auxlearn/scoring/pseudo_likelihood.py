@@ -108,12 +108,12 @@ def pseudo_log_likelihood(
                 scored += _apply_head(forward, texts, states, tokens, statistic)
         scored += _apply_head(forward, texts, states, tokens, statistic)
     if not scored:
-        one = statistic(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))  # for its shape
-        return torch.zeros(len(texts.input_ids), *one.shape[1:])
+        example = statistic(torch.zeros(1, 1), torch.zeros(1, dtype=torch.long))  # for its shape
+        return torch.zeros(len(texts.input_ids), *example.shape[1:])
     positions, values = zip(*scored, strict=True)
-    found = torch.cat(values).cpu()  # the only synchronisation
-    scores = found.new_zeros(len(texts.input_ids), *found.shape[1:])
-    scores[torch.cat(positions)] = found
+    joined = torch.cat(values).cpu()  # the only synchronisation
+    scores = joined.new_zeros(len(texts.input_ids), *joined.shape[1:])
+    scores[torch.cat(positions)] = joined
     return scores
 
 
@@ -154,8 +154,8 @@ def score_texts(
                 advance(tokens)
 
             def compute() -> dict[str, Tensor]:
-                found = pseudo_log_likelihood(encoder, shard, count, passes, dtype, statistic)
-                return {"logprobs": found}
+                scores = pseudo_log_likelihood(encoder, shard, count, passes, dtype, statistic)
+                return {"logprobs": scores}
 
             entry = cache.get(key, compute)
             advance(int(shard.maskable.sum()) - scored)  # tokens whose scores were in the cache
@@ -164,8 +164,8 @@ def score_texts(
         shards = torch.arange(len(texts)).split(SHARD_TEXTS)
         # Processes that were started together share the cache: each scores shards of its own first.
         order = sorted(range(len(shards)), key=lambda n: (n - process_number()) % process_count())
-        found = {number: score_shard(shards[number]) for number in order}
-        return torch.cat([found[number] for number in range(len(shards))])
+        by_shard = {number: score_shard(shards[number]) for number in order}
+        return torch.cat([by_shard[number] for number in range(len(shards))])
 
 
 def _apply_head(
@@ -320,13 +320,13 @@ class _Body:
         if states is None:
             # Outside an except clause, where the exception would keep the failed attempt's tensors.
             return torch.cat([self.states(smaller) for smaller in self.batches(iter(batch))])
-        found = []
+        in_order = []
         for copies in batch:
             count = int(copies.inputs.targets.sum())
             index = upload(copies.state_of_token(), states.device)
-            found.append(states[:count].index_select(0, index))
+            in_order.append(states[:count].index_select(0, index))
             states = states[count:]
-        return torch.cat(found)
+        return torch.cat(in_order)
 
     def _try(self, batch: list[_Copies]) -> Tensor | None:
         """Return the states of a batch; out of memory, halve the budget and return ``None``."""

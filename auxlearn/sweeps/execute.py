@@ -50,10 +50,10 @@ def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
 
 def check_sources(sweep: SweepFile, trials: Iterable[Trial], reader: InputReader) -> None:
     """Refuse data sets and encoders that cannot be read, and settings that do not fit them."""
-    made = sweep.pretrain
-    awaited = made is not None and not (expand(made.output) / "config.json").is_file()
+    pretraining = sweep.pretrain
+    awaited = pretraining is not None and not (expand(pretraining.output) / "config.json").is_file()
     for trial in trials:
-        if made is not None and awaited and trial.config.encoder == made.output:
+        if pretraining is not None and awaited and trial.config.encoder == pretraining.output:
             continue  # its encoder is still to be pretrained by the sweep
         reader.read(trial.config)
         if sweep.select.metric:
@@ -105,8 +105,8 @@ class _SweepRun:
                         check_cache_folder(expand(self.cache_dir) if self.cache_dir else None)
                     check_sources(self.sweep, self._pending, reader)
                     if self._pending and self.sweep.pretrain is not None:
-                        made = self.sweep.pretrain.model_dump(exclude_unset=True)
-                        pretrain(**made, reporter=self.reporter)
+                        settings = self.sweep.pretrain.model_dump(exclude_unset=True)
+                        pretrain(**settings, reporter=self.reporter)
                     bar = self.reporter.progress("trials of the sweep", self.total)
                     self._advance = stack.enter_context(bar)
                     self._advance(self.ended)

@@ -209,7 +209,7 @@ def _fill_in_labels(value: Any, labels: Mapping[str, str]) -> Any:
     if isinstance(value, list):
         return [_fill_in_labels(inner, labels) for inner in value]
     if isinstance(value, str):
-        return LABEL.sub(lambda found: labels.get(found[1], found[0]), value)
+        return LABEL.sub(lambda match: labels.get(match[1], match[0]), value)
     return value
 
 
@@ -245,10 +245,10 @@ def mean_dev(
     values = []
     for trial in trials:
         metric = sweep.select.metric or trial.setting["metric"]
-        found = dev(trial.digest)
-        if found is None:
+        metrics = dev(trial.digest)
+        if metrics is None:
             return None
-        values.append(sign(metric) * found[metric])
+        values.append(sign(metric) * metrics[metric])
     return fmean(values)
 
 
@@ -285,7 +285,7 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
         for cell, study in zip(cells, studies, strict=True):
             for _ in range(min(search.batch, left)):
                 point = study.ask()
-                values = {key: _suggest(point, key, of) for key, of in search.space.items()}
+                values = {key: _suggest(point, key, axis) for key, axis in search.space.items()}
                 trials = plan_trials(sweep, [cell.extended(values)], kinds)
                 asked.append((study, point, trials))
         left -= search.batch

@@ -65,8 +65,8 @@ def sweep_of(
 
 
 def _columns(base: Mapping[str, Any]) -> Any:
-    given = {name: base[name] for name in Columns.model_fields if name in base}
-    return validate(Columns, given, "sweep: base")
+    named = {name: base[name] for name in Columns.model_fields if name in base}
+    return validate(Columns, named, "sweep: base")
 
 
 def _place(dataset: TextDataset) -> str:

@@ -22,13 +22,7 @@ from auxlearn.data.dataset import TextDataset
 from auxlearn.data.tokens import TokenizedTexts, concatenate, consecutive
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.kinds.base import Kind
-from auxlearn.objectives.base import (
-    apply_head_of,
-    head_of,
-    labels_of,
-    outputs_of,
-    words_of,
-)
+from auxlearn.objectives.base import apply_head_of, head_of, labels_of, outputs_of, words_of
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 

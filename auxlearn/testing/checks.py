@@ -115,8 +115,8 @@ class ObjectiveChecks(Checks):
         """
         finite = super().check_accumulation()
         run, objective, _ = self.run(dropout=False)
-        of_task = objective if isinstance(objective, AuxiliaryTask) else None
-        stream = (of_task and run.step.auxiliaries[0].stream) or run.step.primary
+        task = objective if isinstance(objective, AuxiliaryTask) else None
+        stream = (task and run.step.auxiliaries[0].stream) or run.step.primary
         rows = stream.indices(0)
         if len(rows) < 2:
             return f"{finite}; a batch of one example has no parts"
@@ -124,26 +124,26 @@ class ObjectiveChecks(Checks):
         # With equal draws the fate of a token does not depend on the other texts of its batch.
         with _EqualDraws():
             items = [len(part) for part in parts[1:]]
-            if of_task:
-                items = [of_task.items(one, torch.Generator().manual_seed(3)) for one in parts[1:]]
+            if task:
+                items = [task.items(part, torch.Generator().manual_seed(3)) for part in parts[1:]]
             whole, first, second = (_gradient(run, objective, part) for part in parts)
-        given = items[0] / max(1, sum(items))
+        claimed = items[0] / max(1, sum(items))
         apart = first - second
         best = float((whole - second) @ apart / (apart @ apart).clamp(min=1e-30))
-        off = {share: float((whole - second - share * apart).norm()) for share in (given, best)}
+        off = {share: float((whole - second - share * apart).norm()) for share in (claimed, best)}
         tolerance = 1e-4 * float(whole.norm())
         if min(off.values()) > tolerance:
             return f"{finite}; items not compared: the loss is no mean over parts of a batch"
-        assert off[given] <= tolerance, (
-            f"items are {items[0]} and {items[1]} of two parts of a batch, a share of {given:.3f}, "
-            f"but the loss is a mean in which the first has {best:.3f}"
+        assert off[claimed] <= tolerance, (
+            f"items are {items[0]} and {items[1]} of two parts of a batch, a share of "
+            f"{claimed:.3f}, but the loss is a mean in which the first has {best:.3f}"
         )
         return f"{finite}, weighted by items as the whole batch"
 
     def check_encoder(self) -> str:
         prepared = self.tiny().encoder
-        bare, found = untrained_encoder(prepared.kind).tensors(), prepared.tensors()
-        changed = [name for name in bare if not torch.equal(bare[name], found[name].cpu())]
+        bare, after = untrained_encoder(prepared.kind).tensors(), prepared.tensors()
+        changed = [name for name in bare if not torch.equal(bare[name], after[name].cpu())]
         assert not changed, f"prepare changes the encoder: {', '.join(changed[:3])}"
         return "unchanged by prepare"
 
@@ -163,13 +163,13 @@ class ObjectiveChecks(Checks):
         padding = int((batch.attention_mask == 0).sum())
         assert padding, "the batch has no padding"
         other = with_other_padding(batch, 17)
-        one, two = (_loss(run, objective, given).item() for given in (batch, other))
-        assert abs(one - two) <= 1e-5 * max(1.0, abs(one)), (
-            f"the loss depends on the tokens in padding: {one} and {two}"
+        first, second = (_loss(run, objective, inputs).item() for inputs in (batch, other))
+        assert abs(first - second) <= 1e-5 * max(1.0, abs(first)), (
+            f"the loss depends on the tokens in padding: {first} and {second}"
         )
         if isinstance(objective, MaskedLanguageModelling):
-            found = objective.checked_probabilities(batch)
-            for row, index in zip(found, batch.indices, strict=True):
+            probabilities = objective.checked_probabilities(batch)
+            for row, index in zip(probabilities, batch.indices, strict=True):
                 alone = objective.checked_probabilities(collate(objective.texts, index[None]))[0]
                 assert torch.allclose(row[: len(alone)], alone.to(row)), (
                     f"mask probabilities of a text depend on how long it is padded: "
@@ -279,12 +279,12 @@ class _EqualDraws(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        found = func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
         if func in (torch.rand, torch.rand_like, Tensor.uniform_):
-            return found.fill_(EQUAL_DRAW)
+            return result.fill_(EQUAL_DRAW)
         if func in (torch.bernoulli, Tensor.bernoulli) and torch.is_tensor(args[0]):
-            return (args[0] > EQUAL_DRAW).to(found)
-        return found
+            return (args[0] > EQUAL_DRAW).to(result)
+        return result
 
 
 def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:
@@ -302,8 +302,8 @@ def _gradient(run: TinyRun, objective: Objective, batch: Batch) -> Tensor:
     """Return the gradient of all trained parameters in one vector, float64."""
     parameters = run.step.parameters
     loss = _loss(run, objective, batch)
-    found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-    return torch.cat([gradient.flatten() for gradient in found]).double()
+    gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return torch.cat([gradient.flatten() for gradient in gradients]).double()
 
 
 def _seconds(run: Callable[[], object]) -> float:

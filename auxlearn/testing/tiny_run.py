@@ -172,7 +172,7 @@ class TinyRun:
         return losses
 
     def batch(self, name: str) -> Batch:
-        stream = {one.name: one.stream for one in self.step.auxiliaries}.get(name)
+        stream = {part.name: part.stream for part in self.step.auxiliaries}.get(name)
         return (stream or self.step.primary).batch(0)
 
     def tensors(self) -> dict[str, Tensor]:
