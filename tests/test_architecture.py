@@ -210,7 +210,7 @@ def test_the_table_of_rooms_is_that_of_the_code():
 
 @pytest.mark.parametrize("package", ["auxlearn.tasks", "auxlearn.weighting"])
 def test_training_knows_no_concrete_plug_in(package):
-    shared = {f"{package}.{name}" for name in ("base", "gradients")}
+    shared = {f"{package}.{name}" for name in ("base", "gradients", "state")}
     concrete = [name for name in MODULES if name.startswith(f"{package}.") and name not in shared]
     assert len(concrete) >= 2
     known = {name for one in concrete for name in importers(one)}

@@ -53,11 +53,9 @@ class TextSource:
 
         if self.frame is None:
             return pandas.DataFrame(table.columns).rename_axis("example")
-        frame = self.frame.copy()
-        for name, column in table.columns.items():
-            if name not in self.table.columns:
-                frame[name] = pandas.Series(column, index=frame.index)
-        return frame
+        index, columns = self.frame.index, table.columns
+        added = [name for name in columns if name not in self.table.columns]
+        return self.frame.assign(**{n: pandas.Series(columns[n], index=index) for n in added})
 
 
 def table_of(texts: Any, text_pairs: Any = None) -> TextSource:

@@ -108,12 +108,11 @@ class TinyRun:
     """The optimizer steps of a run on a very small encoder, without files."""
 
     def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
-        seed = circumstances.seed
+        self._seed = seed = circumstances.seed
         self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
         kind = next(kind for kind in all_kinds() if self.loss.takes(kind))
         self.encoder = copy.deepcopy(untrained_encoder(kind)).to(circumstances.device)
         self._cache = TensorCache(circumstances.cache)
-        self._seed = seed
         tokenization = Tokenization(self.encoder.tokenizer, MAX_LENGTH)
         self._split, dev = _split("train", kind, 0, TRAIN), _split("dev", kind, TRAIN, len(TEXTS))
         self._texts, dev_texts = (
