@@ -56,7 +56,7 @@ def restricted(
 
 
 def shared_gradient(gradient: Gradient, placements: Sequence[Placement]) -> Gradient:
-    return restricted(gradient, placements, ("encoder",))
+    return restricted(gradient, placements, ["encoder"])
 
 
 def dot(left: Gradient, right: Gradient) -> Tensor:
