@@ -83,42 +83,6 @@ def test_a_plug_in_imports_nothing_else_of_the_package(name):
     assert {"auxlearn.plugins"} <= imported <= {"torch", "auxlearn.plugins"}
 
 
-@pytest.fixture(scope="module")
-def example():
-    """The names that the script defines."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TASKS, "_registered", {})  # the script may be a plug-in of another test
-        return runpy.run_path(str(EXAMPLES / "clean_vs_shuffled.py"))
-
-
-def record(*weights):
-    """Rows of a run's record, ten steps apart, from weights of primary, clean and shuffled."""
-    names = ("weight/primary", "weight/clean_labels", "weight/shuffled_labels")
-    return [
-        {"step": 10 * number, **dict(zip(names, row, strict=True)), "loss/primary": 1.0}
-        for number, row in enumerate(weights, start=1)
-    ]
-
-
-def test_gaps_are_in_shares_of_all_weights(example):
-    rows = record((1, 1, 1), (2, 3, 1), (0.0, 0.5, -0.5))
-    assert example["gaps"](rows) == [(10, 0.0), (20, 2 / 6), (30, 1.0)]
-    late = [{**row, "step": row["step"] + 200} for row in rows]
-    assert example["gaps"](rows + late) == example["gaps"](rows)
-
-
-def test_verdicts(example):
-    verdict = example["verdict"]
-    steps = range(10, 201, 10)
-    stays = [(step, 0.4 if step >= 120 else 0.1) for step in steps]
-    assert verdict(stays) == {"first": 120, "lasting": 120, "end": pytest.approx(0.4)}
-    falls = [(step, 0.4 if step in (50, 170, 180, 190, 200) else 0.1) for step in steps]
-    end = pytest.approx((4 * 0.4 + 0.1) / 5)
-    assert verdict(falls) == {"first": 50, "lasting": 170, "end": end}
-    by_chance = [(step, 0.4 if step in (90, 190, 200) else 0.1) for step in steps]
-    assert verdict(by_chance)["lasting"] is None, "ten steps are too few to stay"
-
-
 @pytest.mark.slow
 def test_the_example_package_installs_and_passes_its_tests(tmp_path):
     package = EXAMPLES / "plugin_package"

@@ -203,14 +203,6 @@ def test_threads_leave_what_a_process_has_once_as_it_is(run, expected):
         check(frame, expected)
 
 
-def test_predictions_are_not_written_over_what_is_read(run, tmp_path):
-    ROWS.to_csv(tmp_path / "in.csv")
-    before = (tmp_path / "in.csv").read_bytes()
-    for path in (tmp_path / "in.csv", tmp_path / "." / "in.csv"):
-        assert "is the file that is read" in error("predict", run, "--file", path, "--output", path)
-    assert (tmp_path / "in.csv").read_bytes() == before
-
-
 @pytest.fixture(scope="module")
 def trained_on(run, tmp_path_factory, one_layer):
     """Runs that recorded whether they were trained on pairs of texts."""
@@ -342,16 +334,6 @@ def test_a_run_that_another_has_compared_keeps_no_model(run, tmp_path):
 
 
 SCORED = ["The parser reads a file.", "A tagger learns words."]
-
-
-def test_the_command_prints_and_writes_what_the_function_returns(one_layer, tmp_path):
-    frame = auxlearn.score(one_layer, SCORED, level="word")
-    shown = call("score", "--encoder", one_layer, "--level", "word", *SCORED).stdout
-    assert [json.loads(line) for line in shown.splitlines()] == frame.to_dict("records")
-    (tmp_path / "texts.txt").write_text("\n".join(SCORED))
-    arguments = ["--encoder", one_layer, "--level", "word", "--file", tmp_path / "texts.txt"]
-    call("score", *arguments, "--output", tmp_path / "scores.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "scores.csv"), frame)
 
 
 @pytest.mark.parametrize("missing", [None, pd.NA, 3])

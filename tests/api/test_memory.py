@@ -74,17 +74,6 @@ def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, 
         auxlearn.train(FRAME, dataset=FRAME)
 
 
-def test_an_error_names_what_the_caller_can_write(from_files):
-    with pytest.raises(DataError, match=r"another column is named with text_column\)$"):
-        auxlearn.predict(from_files, {"body": ["a text"]}, text_column="bdy")
-
-
-def test_a_loaded_data_set_and_its_frame_are_read_as_they_are(from_files):
-    loaded = auxlearn.load_dataset(from_files.config["dataset"])
-    assert auxlearn.load_dataset(loaded).fingerprint == loaded.fingerprint
-    assert auxlearn.load_dataset(loaded.to_frame()).fingerprint == loaded.fingerprint
-
-
 def test_further_columns_do_not_take_the_place_of_text_and_label():
     body = FRAME.rename(columns={"text": "body", "label": "topic"}).assign(second="x")
     columns = Columns(text_column="body", text_pair_column="second", label_column="topic")
@@ -163,20 +152,6 @@ def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_p
     other = auxlearn.train(output="other", **{**given, "seed": 7})
     table = auxlearn.ensemble("again", other).predictions()
     assert list(table["text"]) == list(FRAME[FRAME["split"] == "test"]["text"])
-
-
-def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path):
-    """Further sets in memory are read with the map of the run, which a saved copy follows too."""
-    given = dict(zip(helpers.LABELS, (1, 2, 3), strict=True))
-    numbered = FRAME.assign(label=FRAME["label"].map(given).astype(str))
-    run = tmp_path / "run"
-    helpers.kill_before_step(3, dataset=numbered, labels=given, output=run, **settings)
-    call("train", "--config", run / "config.yaml", "--output", run)
-    found = auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
-    assert weights(run) == weights(from_files.folder)
-    assert found.config["labels"] == {name: [str(label)] for name, label in given.items()}
-    test = numbered[numbered["split"] == "test"].drop(columns="split")
-    assert auxlearn.evaluate(found, test)["data"].all == found.evaluations["test"].all
 
 
 def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):

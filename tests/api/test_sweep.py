@@ -65,31 +65,6 @@ def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path, c
     assert again.jobs == []
 
 
-def test_data_in_memory_are_saved_in_the_folder_and_give_the_same_digits(settings, tmp_path):
-    source = {"name": "frame", "seeds": 1}
-    frame = frame_of(settings["dataset"]).rename(columns={"text": "body"})
-    numbers = {name: number for number, name in enumerate(sorted(set(frame["label"])))}
-    frame["label"] = frame["label"].map(numbers)
-    base = {**settings, "dataset": frame, "text_column": "body", "labels": numbers}
-    place = tmp_path / "memory"
-    found = auxlearn.sweep({**source, "base": base}, output=place, executor=InlineExecutor())
-    (saved,) = place.glob("data/*/*/train.jsonl")
-    assert len(saved.read_text().splitlines()) == 24
-    files = auxlearn.sweep(
-        {**source, "base": settings}, output=tmp_path / "files", executor=InlineExecutor()
-    )
-    (one,), (other,) = found.trials, files.trials
-    assert one.dev == other.dev
-    assert one.evaluations == other.evaluations
-    run = place / "trials" / one.digest
-    held = frame[frame["split"] == "test"].drop(columns="split")
-    scores = auxlearn.evaluate(run, held)["data"].all  # by the label map of the sweep
-    assert scores == auxlearn.load_run(run).evaluations["test"].all
-    again = InlineExecutor()
-    assert auxlearn.sweep({**source, "base": base}, output=place, executor=again) == found
-    assert again.jobs == []
-
-
 def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = {**settings, "dataset": frame_of(settings["dataset"])}

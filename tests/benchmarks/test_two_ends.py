@@ -6,16 +6,11 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 from scipy.stats import ttest_rel
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from auxlearn import RunConfig, train
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.training.whole_runs.branches import best_of, search
-from auxlearn.training.whole_runs.paired import log_losses
 from auxlearn.weighting.base import Branches
 from benchmarks import two_ends
 from benchmarks.horizon.bed import Setting, write_split
@@ -67,6 +62,7 @@ def recorded(tmp_path_factory):
     return output, seen
 
 
+@pytest.mark.slow
 def test_runs_are_recorded_once_and_models_deleted(recorded):
     output, seen = recorded
     records = [json.loads(one) for one in (output / "r.jsonl").read_text().splitlines()]
@@ -74,45 +70,6 @@ def test_runs_are_recorded_once_and_models_deleted(recorded):
     assert len(seen) == 4
     assert not list(output.glob("models/*/*/*"))
     assert {*records[2]["views"]} == {"best", "late", "middle", "0.5 0.5", "0.5 1", "1 0.5", "1 1"}
-
-
-def exported(settings, folder):
-    """Return the tensors of the model that an ordinary run exports."""
-    train(RunConfig(**settings, patience=0, output=str(folder)))
-    return load_file(folder / "model" / "model.safetensors")
-
-
-@pytest.mark.slow
-def test_points_are_those_of_exported_models_averaged_by_hand(recorded, tmp_path):
-    output, seen = recorded
-    by_task = {next(iter(one.get("aux", [{"": {}}])[0])): one for one in seen}
-    zero, a, b = (
-        exported(by_task[name], tmp_path / (name or "single"))
-        for name in ("", "random_mlm", "simcse")
-    )
-    runs = read_all(output / "r.jsonl")["tiny", "pydocs 24", 0]
-    test = load_dataset(seen[0]["dataset"]).split("test")
-    for run, view, levels in (
-        (SINGLE, "best", (0, 0)),
-        (f"{FIRST} 0.5", "middle", (0.5, 0)),
-        (f"{FIRST} 0.5", "best", (1, 0)),
-        (f"{SECOND} 0.5", "middle", (0, 0.5)),
-        (f"{SECOND} 0.5", "0.5 1", (0.5, 1)),
-    ):
-        x, y = levels
-        point = {k: (1 - x - y) * zero[k] + x * a[k] + y * b[k] for k in zero}
-        save_file(point, tmp_path / "single" / "model" / "model.safetensors", {"format": "pt"})
-        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "single" / "model")
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / "single" / "model")
-        batch = tokenizer(
-            [*test.texts], truncation=True, max_length=64, padding=True, return_tensors="pt"
-        )
-        with torch.no_grad():
-            probabilities = model.eval()(**batch).logits.double().softmax(-1).numpy()
-        expected = log_losses(probabilities, np.array(test.labels), 1.0)
-        np.testing.assert_allclose(runs[run].views[view].test, expected, rtol=1e-3)
-        right = probabilities.argmax(1) == np.array(test.labels)
-        assert (runs[run].views[view].test_right == right).all()
 
 
 COUNT = 40

@@ -1,7 +1,5 @@
 """``auxlearn list`` and ``auxlearn data check``."""
 
-import json
-
 import pytest
 
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
@@ -74,15 +72,3 @@ def test_data_check_prints_counts_and_warnings(data):
         assert row in cells
     assert any("1 of 3 examples is also in train (2 if only" in line for line in lines)
     assert "- texts with more than one label: 1" in lines
-
-
-def test_data_check_prints_json_and_finds_no_problems_in_clean_data(data):
-    report = json.loads(call("data", "check", data, "--json").stdout)
-    assert report["name"] == "reviews"
-    assert report["splits"]["test"]["in_train_exact"] == 1
-    assert report["splits"]["train"]["labels"] == {"no": 3, "yes": 2}
-    assert report["contradictions"] == 1
-    assert len(report["fingerprint"]) == 16
-    write_split(data / "train.tsv", [("good", "yes"), ("bad", "no")])
-    write_split(data / "test.tsv", [("old", "yes"), ("red", "no")])
-    assert call("data", "check", data).stdout.endswith("\n- no problems found\n")

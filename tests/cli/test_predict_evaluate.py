@@ -10,15 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from sklearn.metrics import accuracy_score, f1_score
 from transformers import pipeline
 
-import auxlearn
 from auxlearn.cli import cli
-from auxlearn.data import ood
-from auxlearn.data.load import find_card
 from auxlearn.evaluation.evaluator import Classifier
-from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import MAX_LENGTH, call, error, write_run, write_split
 
@@ -141,35 +136,3 @@ def data(tmp_path):
     write_split(tmp_path / "data" / "dev.tsv", rows[:4])
     write_split(tmp_path / "data" / "train.tsv", [*rows[:2], ("other", "no"), ("one", "no")])
     return tmp_path / "data"
-
-
-def test_evaluate_reports_metrics_of_all_and_of_unseen_examples(finished, data):
-    report = json.loads(call("evaluate", finished(), "--dataset", data, "--json").stdout)["data"]
-    predicted = Classifier.of_run(finished()).probabilities(TEXTS).argmax(1)
-    truth = np.array([("no", "yes").index(label) for label in LABELS])
-    for part, rows in (("all", slice(None)), ("unseen", slice(2, None))):
-        assert report[part]["accuracy"] == accuracy_score(truth[rows], predicted[rows])
-        expected = f1_score(truth[rows], predicted[rows], average="macro")
-        assert report[part]["macro_f1"] == pytest.approx(expected)
-    assert report["seen_examples"] == 2
-    assert report["unseen"]["examples"] == 6
-    # The run was trained on other data, in which "yes" was the most frequent label.
-    assert report["majority"]["accuracy"] == 0.5
-    assert report["majority"]["confusion"] == [[0, 4], [0, 4]]
-
-
-def test_evaluate_maps_labels_by_the_card_of_the_training_data(
-    tmp_path, encoder_folder, monkeypatch
-):
-    run = write_run(tmp_path / "run", encoder_folder("bert"))
-    trained, names = RunResults.load(run).dataset.name, {"no": "x", "yes": "y"}
-    card = find_card("mnli").model_copy(update={"ood": {"other": names}})
-    monkeypatch.setattr(ood, "_card", {trained: card, "other": find_card("hans")}.get)
-    labels = [names[name] for name in auxlearn.predict(run, TEXTS).predicted_label]
-    folder = tmp_path / "other"
-    rows = list(zip(TEXTS, labels, "01010101", strict=True))
-    write_split(folder / "test.tsv", rows, "text\tlabel\theuristic")
-    report = json.loads(call("evaluate", run, "--dataset", folder, "--json").stdout)["other"]
-    assert report["all"]["accuracy"] == 1.0
-    assert list(report["all"]["per_class"]) == sorted(set(labels))
-    assert list(report["subsets"]) == ["heuristic: 0", "heuristic: 1"]

@@ -9,7 +9,7 @@ import pytest
 import auxlearn
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.runs import named_runs, run_names
-from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.config import load_config
 from auxlearn.core.errors import SweepError
 from auxlearn.core.files import write_checked_json
 from auxlearn.executors.jobs import Outcome
@@ -216,17 +216,6 @@ def test_without_enough_seeds_to_test_nothing_is_marked(make_sweep, seeds, again
     lines = [line for line in text.splitlines() if "50.0" in line]
     assert len(lines) == 2
     assert sum("≈" in line for line in lines) == (seeds == 3)
-
-
-def test_settings_that_change_no_result_name_no_other_method():
-    config = {**RunConfig().resolved().model_dump(mode="json"), "seed": 0}
-    changed = {
-        "report_to": ["tensorboard"], "gradient_log_steps": 5, "keep_model": False,
-        "output": "runs/b", "cache_dir": "cache",
-    }  # fmt: skip
-    assert changed.keys() <= config.keys()
-    assert RunConfig(**changed).digest == RunConfig().digest
-    assert run_names([config, {**config, **changed}]) == ["single task"] * 2
 
 
 def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep):

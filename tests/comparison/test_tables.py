@@ -11,7 +11,7 @@ from scipy import stats
 from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.plots import mean_curve, plot_comparison
-from auxlearn.comparison.tables import RUN_COLUMNS, Layout, RunColumn
+from auxlearn.comparison.tables import Layout
 from auxlearn.core.errors import ConfigError
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
@@ -151,21 +151,6 @@ def test_curves_are_means_over_the_runs_that_are_still_going():
     assert points.tolist() == [1, 2]  # one of three runs reaches the third point
     assert means == pytest.approx([0.4, 0.7])
     assert spread == pytest.approx([0.2, np.std([0.6, 0.8], ddof=1)])
-
-
-def test_a_column_is_added_in_one_place(make_sweep, monkeypatch):
-    """Beside the scores: in the tables, in the files and among what can be asked for."""
-    steps = RunColumn("optimizer steps", lambda results: results.steps, adds_up=True)
-    monkeypatch.setitem(RUN_COLUMNS, "steps", steps)
-    folder = make_sweep(right_by_method, grid=METHODS, seeds=4)
-    found = compare(folder.path, restarts=3)
-    text = found.to_markdown(show=["steps"])
-    assert "| method | test | away | optimizer steps |" in text
-    assert "| 50.0 |" in text
-    assert "| 150.0 |" in text  # the best of three runs
-    assert list(found.to_frame()["optimizer_steps"])[:2] == [50, 50]
-    assert "optimizer steps" in call("compare", folder.path, "--show", "steps").output
-    assert "optimizer_steps" in call("compare", folder.path, "--format", "csv").output
 
 
 def test_the_plots_show_the_scores_and_epochs(make_sweep, tmp_path, monkeypatch):

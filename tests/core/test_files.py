@@ -123,11 +123,11 @@ def test_all_modes_are_those_of_a_new_file(tmp_path):
 
 def test_checked_json_notices_every_bit(tmp_path):
     path = tmp_path / "x.json"
-    content = {"a": [1, 2.5, None, (3, "é")], "b": {"c": float("-inf"), "1": True}}
+    content = {"a": [None, (3, "é")], "b": {"1": float("-inf")}}
     write_checked_json(path, content)
     whole = path.read_bytes()
     expected = read_checked_json(path, required=True)
-    assert expected == {"a": [1, 2.5, None, [3, "é"]], "b": content["b"]}
+    assert expected == {"a": [None, [3, "é"]], "b": content["b"]}
     noticed = 0
     for bit in range(8 * len(whole)):
         changed = bytearray(whole)

@@ -119,20 +119,6 @@ def refusal(path):
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("raise ValueError('two\\nlines')\n", "ValueError: two lines"),
-        ("def f(:\n", "SyntaxError: "),
-        ("import a_package_that_nobody_has\n", "ModuleNotFoundError: No module named 'a_package_"),
-        ("raise SystemExit(3)\n", "SystemExit: 3"),
-    ],
-)
-def test_a_file_that_cannot_be_imported(tmp_path, body, reason):
-    path = plugin(tmp_path / "mine.py", body)
-    assert refusal(path).startswith(f"plug-in file {path} cannot be imported: {reason}")
-
-
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Announce names of modules as an installed package does."""

@@ -12,7 +12,6 @@ from datasets import ClassLabel, Dataset, DatasetDict, List
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError
-from auxlearn.core.settings import Columns
 from auxlearn.data.load import card_names, find_card, load_dataset, load_evaluated
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_found_kind
@@ -113,26 +112,6 @@ def test_cards(way, name):
         assert dataset.label_names == tuple(card.label_names)
     else:
         check(form, name)
-
-
-@pytest.mark.parametrize("name", CARDS)
-def test_cards_as_a_downloaded_folder(hub, name):
-    card, frames = find_card(name), replicas.card_frames(name)
-    folder = hub[0] / "repositories" / card.hub.id.replace("/", "--")
-    columns = {f"{role}_column": column for role, column in card.hub.columns.items()}
-    spec = f"{folder}:{card.hub.config}" if card.hub.config else folder
-    if name == "anli":  # whose splits are train_r1 and so on, which only the card puts together
-        with one_line(DataError, "has no train split"):
-            load_dataset(spec, columns=Columns(**columns))
-        return
-    dataset = load_dataset(spec, columns=Columns(**columns))
-    usual = {"validation": "dev", "validation_matched": "dev"}
-    splits = {usual.get(split, split): rows for split, rows in frames.items()}
-    if "dev" not in splits:  # which is held out of train
-        found = [rows_of(dataset.splits[split]) for split in ("train", "dev")]
-        assert sorted(pd.concat(found).iloc[:, 0]) == sorted(splits.pop("train").iloc[:, 0])
-    for split, rows in splits.items():
-        assert_same(rows_of(dataset.splits[split]), rows)
 
 
 @pytest.mark.parametrize("form", replicas.HUB_FORMS, ids=lambda form: form.given)

@@ -17,7 +17,6 @@ from auxlearn.data import tables
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import read_folder
 from auxlearn.data.load import load_evaluated
-from auxlearn.kinds.labels import sort_labels
 from tests.helpers import one_line, write_splits
 
 ROWS = [
@@ -73,13 +72,6 @@ def test_pairs_further_columns_and_columns_of_other_names(tmp_path):
     train = read_folder(tmp_path, columns).splits["train"]
     assert (train.texts, train.text_pairs) == (("one", "three"), ("two", "four"))
     assert (train.labels, train.label_names) == ((1, 0), ("0", "1"))
-
-
-def test_whole_numbers_are_sorted_by_value_and_text_by_alphabet(tmp_path):
-    assert sort_labels(["10", "9", "-1"]) == ("-1", "9", "10")
-    assert sort_labels(["b", "10", "9"]) == ("10", "9", "b")
-    write_splits(tmp_path, train=ROWS[::-1])
-    assert read_folder(tmp_path).label_names == ("bad", "good")
 
 
 def test_further_files_are_splits_by_their_name(tmp_path):
@@ -225,12 +217,6 @@ def test_what_would_be_read_as_less_or_as_something_else_is_refused(case, tmp_pa
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     assert said in message(tmp_path)
-
-
-def test_one_sentence_of_words_is_an_example(tmp_path):
-    row = {"tokens": ["10 000", "people", "sing"], "tags": ["B-X", "O", "O"]}
-    write_splits(tmp_path, train=[row], dev=[row])
-    assert read_folder(tmp_path).splits["train"].texts == ("10\u00a0000 people sing",)
 
 
 def test_a_readme_that_names_the_classes_alone_is_read(tmp_path):

@@ -13,7 +13,7 @@ from auxlearn.core.settings import Columns
 from auxlearn.data import hub
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import card_names, dataset_names, load_dataset, load_evaluated
-from tests.helpers import one_line, write_splits
+from tests.helpers import write_splits
 
 
 def write(folder: Path, name: str, texts: list[str]) -> None:
@@ -73,15 +73,6 @@ def test_a_single_table_with_other_splits_is_refused_by_its_name(tmp_path):
     ):
         with pytest.raises(DataError, match=said):
             load()
-
-
-@pytest.mark.parametrize("values", [("TRAIN", "TEST", "UNASSIGNED"), ("train", "val", "test")])
-def test_a_column_that_divides_by_another_name_is_not_passed_over(values, tmp_path):
-    path = tmp_path / "films.csv"
-    lines = "".join(f"text {i},{'ab'[i % 2]},{values[i % 3]}\n" for i in range(12))
-    path.write_text(f"text,label,ml_use\n{lines}")
-    with one_line(DataError, "column 'ml_use' holds", "rename it to 'split', else remove it"):
-        load_dataset(path)
 
 
 def test_a_column_of_labels_that_is_called_split_divides_nothing(tmp_path):

@@ -1,7 +1,6 @@
 """Tokenised texts: words, special tokens, truncation, pairs, the cache."""
 
 import re
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from auxlearn.core.cache import TensorCache
 from auxlearn.core.settings import Windowing
 from auxlearn.data import tokens
 from auxlearn.data.dataset import Split
-from auxlearn.data.tokens import HEAD, UNSPACED, Tokenization, TokenizedTexts
+from auxlearn.data.tokens import HEAD, UNSPACED, Tokenization
 from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LINES
 
@@ -128,43 +127,6 @@ def test_a_special_token_is_never_maskable(load, family):
     assert arrays["maskable"].sum() > 4
 
 
-def test_unknown_words_are_kept_and_not_maskable(load):
-    tokenizer = load("bert")
-    arrays = Tokenization(tokenizer, 128).arrays(["the tagger 日 is used."])
-    kept = ["[CLS]", "the", "tagger", "[UNK]", "is", "used", ".", "[SEP]"]
-    assert pieces(tokenizer, arrays) == kept
-    assert arrays["maskable"].int().tolist() == [0, 1, 1, 0, 1, 1, 1, 0]
-    assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, 4, 5, -1]
-
-
-def test_subwords_share_the_index_of_their_word(load):
-    tokenizer = load("bert")
-    arrays = Tokenization(tokenizer, 128).arrays(["top parsers"])
-    words = arrays["words"].tolist()
-    found = pieces(tokenizer, arrays)
-    assert any(piece.startswith("##") for piece in found)
-    for piece, before, word in zip(found[1:], words, words[1:], strict=False):
-        assert (word == before) == piece.startswith("##")
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_the_second_text_continues_the_word_indices(load, family):
-    tokenizer = load(family)
-    arrays = Tokenization(tokenizer, 128).arrays(["the parser is", "the"], ["the tagger", "corpus"])
-    for row, (left, right) in enumerate([("the parser is", "the tagger"), ("the", "corpus")]):
-        encoded = tokenizer(left, right)
-        start, end = arrays["offsets"][row : row + 2].tolist()
-        words = arrays["words"][start:end].tolist()
-        sides = encoded.sequence_ids()
-        first = [w for w, s in zip(words, sides, strict=True) if s == 0]
-        second = [w for w, s in zip(words, sides, strict=True) if s == 1]
-        assert {w for w, s in zip(words, sides, strict=True) if s is None} == {-1}
-        assert first[0] == 0
-        assert second[0] == first[-1] + 1
-        assert first + second == sorted(first + second)
-        assert set(first + second) == set(range(second[-1] + 1))
-
-
 def test_long_texts_are_truncated_and_the_longer_one_of_a_pair(load):
     tokenizer = load("bert")
     arrays = Tokenization(tokenizer, 12).arrays([" ".join(LINES[:4]), "the"])
@@ -175,20 +137,6 @@ def test_long_texts_are_truncated_and_the_longer_one_of_a_pair(load):
     assert pieces(tokenizer, arrays) == kept
     assert arrays["words"].tolist() == [-1, 0, 1, 2, 3, -1, 4, 5, -1]
     assert arrays["token_type_ids"].tolist() == [0] * 6 + [1] * 3
-
-
-def test_select(load):
-    arrays = Tokenization(load("bert"), 128).arrays(LINES[:6])
-    texts = TokenizedTexts(**arrays, pad_id=0, labels=torch.arange(6))
-    some = texts.select(torch.tensor([4, 1, 4]))
-    assert len(some) == 3
-    assert some.labels.tolist() == [4, 1, 4]
-    for index, row in enumerate([4, 1, 4]):
-        there, here = texts.offsets[row : row + 2], some.offsets[index : index + 2]
-        for name in ("input_ids", "words", "maskable", "token_type_ids"):
-            one, other = getattr(texts, name), getattr(some, name)
-            assert torch.equal(other[here[0] : here[1]], one[there[0] : there[1]])
-    assert len(texts.select(torch.tensor([], dtype=torch.int64))) == 0
 
 
 def split(texts, labels=None):
@@ -241,27 +189,6 @@ def test_texts_are_tokenised_in_chunks(load, monkeypatch):
     assert len(HARD_TEXTS) % 3  # the last part is a smaller one
     parts = Tokenization(tokenizer, 24).arrays(HARD_TEXTS, HARD_TEXTS[::-1])
     torch.testing.assert_close(parts, whole, rtol=0, atol=0)
-
-
-def test_progress_is_shown_over_many_texts_alone(load, tmp_path, monkeypatch):
-    shown = []
-
-    @contextmanager
-    def progress(title, total):
-        shown.append([title, total, 0])
-
-        def advance(amount):
-            shown[-1][2] += amount
-
-        yield advance
-
-    monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
-    monkeypatch.setattr(tokens, "SHOW_PROGRESS", 5)
-    cache = TensorCache(tmp_path)
-    Tokenization(load("bert"), 32).tokenize_split(split(LINES[:4]), cache, progress)
-    assert shown == []
-    Tokenization(load("bert"), 32).tokenize_split(split(LINES[:8]), cache, progress)
-    assert shown == [["tokenising train", 8, 8]]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -93,6 +93,7 @@ def test_bad_input(case, place):
 
 CSV = "text,label\n" + "".join(f'"text, number {i}",{"ab"[i % 2]}\n' for i in range(20))
 CONLL = "the O\ncat B-X\n\na O\nday O\n\n"
+CARD = cases_settings.CARD.format("name: mine")
 SWEEP = "name: s\nbase: {dataset: d, encoder: encoder}\ngrid: {epochs: [1, 2]}\nseeds: 2\n"
 #: A file of each kind: what makes it, and a command that reads it and writes nothing.
 FILES: dict[str, tuple[Make, str]] = {
@@ -104,6 +105,7 @@ FILES: dict[str, tuple[Make, str]] = {
         of_run(lambda run: run.with_name("texts.txt").write_text("\n".join(helpers.LINES))),
         "predict run --file texts.txt",
     ),
+    "card.yaml": (writes("card.yaml", CARD), "data check card.yaml"),
     "config.yaml": (of_run(lambda run: None), "train --config config.yaml --dataset ./nowhere"),
     "s.yaml": (
         lambda place: (of_encoder(lambda model: None)(place), place.write("s.yaml", SWEEP)),

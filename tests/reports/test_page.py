@@ -150,14 +150,25 @@ def test_the_interval_of_one_run_is_over_its_examples(place):
     assert high == 1  # no score is above
 
 
-def test_several_runs_stand_beside_each_other(place, tmp_path, drawn):
+def test_several_runs_stand_beside_each_other_and_their_plots_are_the_same_bytes(
+    place, tmp_path, drawn
+):
     again = runs.write_run(tmp_path / "again", place / "data", right=4, seed=1)
     other = runs.write_run(tmp_path / "other", place / "data", right=4, learning_rate=1e-3)
     runs_of = [place / "plain", again, other, place / "<i>run's"]
     methods = ["single task, learning_rate none"] * 2 + ["single task, learning_rate 0.001"]
     found = collect(runs_of).runs
     assert [run.named.method for run in found] == [*methods, "random_mlm, meta, learning_rate none"]
-    page = read(report(*runs_of, output=tmp_path / "x.html"))
+    first, second = (report(*runs_of, output=tmp_path / f"{n}.html").read_bytes() for n in range(2))
+    assert first == second
+    page = Page(first.decode())
+    known = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(known) > 50
+    assert len(set(known)) == len(known), "plots share an identifier"
+    used = {one["href"] for one in page.tags("use")}
+    used |= {one["clip-path"][4:-1] for one in page.tags("path") if "clip-path" in one}
+    assert len(used) > 50
+    assert used <= {f"#{one}" for one in known}
     assert "single task, learning_rate none262.5 ± 17.7" in page.text
     charts = [one["aria-label"] for one in page.tags("svg")]
     assert [label.partition(",")[0] for label in charts[:3]] == [
@@ -166,20 +177,6 @@ def test_several_runs_stand_beside_each_other(place, tmp_path, drawn):
         "score by epoch of the best checkpoint",
     ]
     assert len(charts) == 4 + 4  # the weights of a method, and each run
-
-
-def test_plots_are_the_same_bytes_and_share_no_identifier(place, tmp_path, drawn):
-    sweep = place / "a" / "sweep"
-    first, second = (report(sweep, output=tmp_path / f"{n}.html").read_bytes() for n in range(2))
-    assert first == second
-    page = Page(first.decode())
-    known = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(known) > 50
-    assert len(set(known)) == len(known)
-    used = {one["href"] for one in page.tags("use")}
-    used |= {one["clip-path"][4:-1] for one in page.tags("path") if "clip-path" in one}
-    assert len(used) > 50
-    assert used <= {f"#{one}" for one in known}
 
 
 def test_names_become_no_markup_and_no_formula_in_plots():

@@ -78,17 +78,3 @@ def test_long_cells_are_wrapped_and_control_characters_escaped(capsys):
     assert "\\n" not in shown
     assert "\x1b" not in shown
     assert r"\x1b" in shown
-
-
-def test_what_a_terminal_lacks_takes_as_much_room(monkeypatch):
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr("sys.stdout", file)
-    table = Table()
-    table.add_column("caf\u00e9")
-    table.add_row("58.1 \u00b1 2.0")
-    print_results(table, "\u60aa")
-    file.flush()
-    shown = file.buffer.getvalue().decode("ascii")
-    assert "caf? " in shown
-    assert "58.1 ? 2.0" in shown
-    assert shown.endswith("\n?\n")

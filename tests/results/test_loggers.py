@@ -93,29 +93,6 @@ def test_a_run_is_known_by_its_folder_wherever_that_is(tmp_path):
     assert len(ReportedRun(moved, {}).identity()) == 16
 
 
-def test_mlflow_finds_a_run_among_any_number(tracking, tmp_path, monkeypatch):
-    def begin(folder):
-        folder.mkdir(exist_ok=True)
-        return REPORTERS.get("mlflow")(ReportedRun(folder, {}))._begin()
-
-    first = begin(tmp_path / "run")
-    client = REPORTERS.get("mlflow")(ReportedRun(tmp_path, {}))._client
-    given = []
-    search = client.search_runs
-
-    def counted(self, *arguments, **options):
-        given.append(options["max_results"])
-        return search(*arguments, **options)
-
-    monkeypatch.setattr(type(client), "search_runs", counted)
-    others = {begin(tmp_path / f"other {number}") for number in range(3)}
-    assert first not in others
-    assert len(others) == 3
-    (tmp_path / "run").rename(tmp_path / "moved")
-    assert begin(tmp_path / "moved") == first
-    assert given == [1] * 4  # no list of all runs
-
-
 @pytest.mark.parametrize(
     ("name", "module"),
     [("tensorboard", "torch.utils.tensorboard"), ("wandb", "wandb"), ("mlflow", "mlflow.tracking")],

@@ -3,17 +3,11 @@
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 import yaml
 from huggingface_hub import ModelCard
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-import auxlearn
 from auxlearn.results.model_card import model_card
-from tests import helpers
-from tests.cli.helpers import write_split
 from tests.results import examples
 
 
@@ -136,30 +130,3 @@ def test_a_data_set_of_the_hub_is_named_by_its_id(dataset, expected):
     assert card.data.datasets == [expected["type"]]
     assert found == {(expected["type"], expected.get("config"))}
     assert {one.dataset_name for one in card.data.eval_results} == {"reviews"}
-
-
-def test_an_exported_folder_is_complete_by_itself(one_layer, tmp_path):
-    """What is uploaded to the hub gives the run's own predictions, wherever it is."""
-    rows = [(text, ("no", "yes")[n % 2]) for n, text in enumerate(helpers.LINES[:14])]
-    for split, part in (("train", rows[:6]), ("dev", rows[6:10]), ("test", rows[10:])):
-        write_split(tmp_path / "data" / f"{split}.tsv", part)
-    run = auxlearn.train(
-        dataset=tmp_path / "data", encoder=one_layer, epochs=1, device="cpu", output=tmp_path / "r"
-    )
-    folder = shutil.copytree(tmp_path / "r" / "model", tmp_path / "elsewhere" / "model")
-    shutil.rmtree(tmp_path / "r" / "model")
-    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    stored = helpers.read_lines(tmp_path / "r" / "predictions" / "test.jsonl")
-    texts = [text for text, _ in rows[10:]]
-    inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-    with torch.inference_mode():
-        found = model(**inputs).logits.double().softmax(-1).numpy()
-    expected = [line["probabilities"] for line in stored]
-    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
-    card = ModelCard.load(folder / "README.md")
-    assert {one.dataset_split for one in card.data.eval_results} == {"dev", "test"}
-    values = {one.metric_value for one in card.data.eval_results if one.dataset_split == "test"}
-    test = run.evaluations["test"].all
-    assert values == {round(test.accuracy, 6), round(test.macro_f1, 6)}
-    assert str(tmp_path) not in card.content

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 
-import auxlearn
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import UserError
 from auxlearn.core.registry import TASKS, load_plugin
@@ -289,7 +288,3 @@ def test_files_that_are_not_what_was_written_are_refused(
     TensorCache(tmp_path).get("key", lambda: {"a": torch.zeros(1)})
     with one_line(UserError, "its checksum is not that of its values"):
         MaskingCollator.load(tmp_path / "key.safetensors", loaded[1])
-
-
-def test_it_is_a_public_name():
-    assert auxlearn.MaskingCollator is MaskingCollator
