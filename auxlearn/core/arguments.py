@@ -7,7 +7,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache, wraps
 from typing import Annotated, Any, ParamSpec, TypeVar
 
@@ -15,6 +15,7 @@ import click
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
 from auxlearn.core.errors import UserError
+from auxlearn.core.files import check_working_folder
 from auxlearn.core.settings import Columns, is_path
 from auxlearn.core.validation import Option, Settings, validate
 
@@ -87,6 +88,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 raise TypeError("an argument is given twice")
         except TypeError:
             return function(*args, **kwargs)  # Python says what is wrong
+        check_working_folder()
         values = validate(settings(), {**bound.arguments, **kwargs}, function.__name__)
         for name in parameters:
             bound.arguments[name] = values.model_extra if name == others else getattr(values, name)
@@ -94,7 +96,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             return function(*bound.args, **bound.kwargs)
         except UserError as error:
             if click.get_current_context(silent=True) is None:  # called from Python
-                error.args = (_in_python(str(error)),)
+                error.args = (_in_python(str(error), parameters),)
             raise
 
     vars(call)["settings"] = settings
@@ -107,8 +109,9 @@ def settings_of(function: Callable[..., Any]) -> type[Settings]:
     return settings
 
 
-def _in_python(message: str) -> str:
-    """Return a message with settings called as in Python, and not as on the command line.
+def _in_python(message: str, parameters: Collection[str] = ()) -> str:
+    """Return a message with settings, and parameters of the function that was called, as they are
+    called in Python, and not as on the command line.
 
     >>> _in_python("name it with --text-column, or leave --no-compile out (--fixed-alpha 0.3)")
     'name it with text_column, or leave compile out (--fixed-alpha 0.3)'
@@ -116,7 +119,7 @@ def _in_python(message: str) -> str:
 
     def keyword(match: re.Match[str]) -> str:
         name = match[1].replace("-", "_")
-        return name if name in KEYWORDS else match[0]
+        return name if name in KEYWORDS or name in parameters else match[0]
 
     # What stands in backquotes, as `auxlearn data get NAME --output FOLDER`, is a command.
     option = re.compile(r"`[^`]*`|(?<![\w-])--(?:no-)?([a-z]+(?:-[a-z]+)*)")

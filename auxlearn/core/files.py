@@ -305,6 +305,14 @@ def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) 
     return expand(text, error)
 
 
+def check_working_folder() -> None:
+    """Check that there is a working folder, which paths of the user start from."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UserError("the working folder has been deleted: change to another one") from None
+
+
 def from_here(path: Path) -> str:
     """Return a path from the working folder, where it is in that, as a user writes it."""
     here = Path.cwd()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
-from auxlearn.core.config import written_digest
+from auxlearn.core.config import no_run, written_digest
 from auxlearn.core.errors import RunError, shorten
 from auxlearn.core.files import (
     MANIFEST,
@@ -376,6 +376,8 @@ class RunResults:
         import pandas
 
         path = recorded_file(Path(self), LOGS[0])
+        if not path.is_file():
+            raise RunError(no_run(path.parent))
         return pandas.read_json(path, lines=True, precise_float=True).set_index("step")
 
     def save(self, folder: Path) -> None:

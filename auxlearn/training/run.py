@@ -136,7 +136,7 @@ def train_run(
         results.save(folder.path)
         run.checkpoints.delete()
         reporter.log_scores(results)
-    return replace(results, folder=folder.path)
+    return replace(results, folder=folder.path.absolute())
 
 
 def follow(processes: Processes, dataset: TextDataset | None) -> Path:

@@ -316,6 +316,18 @@ def test_results_stand_for_their_run_wherever_the_program_goes(run, tmp_path, mo
     assert results.folder == Path(os.fspath(results)) == tmp_path / "here" / "run"
     shutil.rmtree(tmp_path / "there" / "run")
     assert len(auxlearn.predict(results, TEXTS)) == len(TEXTS)
+    shutil.rmtree(tmp_path / "here")  # the run, and where the program was
+    for use in (results.history, lambda: auxlearn.predict(results, TEXTS)):
+        with helpers.one_line(UserError, "run folder"):
+            use()
+
+
+def test_a_working_folder_that_has_been_deleted_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with helpers.one_line(UserError, "the working folder has been deleted"):
+        auxlearn.train(dataset="pydocs", output=tmp_path / "run")
 
 
 def test_results_are_of_no_other_run_that_took_their_folder(run, tmp_path, one_layer):

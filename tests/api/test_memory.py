@@ -150,6 +150,7 @@ def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_p
     assert auxlearn.train(output="again", **given) == found
     # What reads the data of a run again finds them.
     other = auxlearn.train(output="other", **{**given, "seed": 7})
+    assert other.folder == tmp_path / "other"  # also after the program has changed its folder
     table = auxlearn.ensemble("again", other).predictions()
     assert list(table["text"]) == list(FRAME[FRAME["split"] == "test"]["text"])
 

@@ -41,6 +41,7 @@ def weighted(weights):
         ("score", ("tiny", ["a text"]), {"txt": 1}, "'texts'"),
         ("score", ("tiny", [None]), {}, "row 1"),
         ("pretrain", ("tiny", None), {"corpus": ["a"]}, "output"),
+        ("pretrain", ("tiny", "o"), {}, "one source of text: dataset or corpus"),
         ("load_run", ("a\0",), {}, "null character"),
         ("train", (FRAME,), {"text_column": ""}, "text_column"),
         ("load_run", (Mute(),), {}, "<Mute instance"),
