@@ -224,15 +224,3 @@ def test_intermediate_parsing_comes_before_the_fine_tuning_of_the_sweep(short, e
 
 def _used(values):
     return values if values["aux"] else {k: v for k, v in values.items() if k != "weights"}
-
-
-def test_every_cell_of_the_grid_is_a_configuration():
-    sweep = read_sweep(CONFIGS / "sweeps" / "mask_tuning_grid.yaml")
-    trials = plan_trials(sweep, expand_cells(sweep))
-    configs = [trial.config for trial in trials]
-    assert len({config.digest for config in configs}) == 36 * 5
-    assert sorted({config.learning_rate for config in configs}) == [2e-5, 3e-5, 4e-5, 5e-5]
-    alphas = sorted({config.weights.options["alpha"] for config in configs})
-    assert alphas == pytest.approx([tenth / 10 for tenth in range(1, 10)])
-    assert sweep.select.over == ("learning_rate", "weights.fixed.alpha")
-    assert sweep.select.metric == configs[0].metric

@@ -138,6 +138,7 @@ def checked() -> list[bool | None]:
             return loss if loss.device.type == "cpu" else 1.01 * loss
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checks.ObjectiveChecks, "ALL", ("device",))
         patch.setattr(checks, "REPEATS", 1)  # nothing is asked of the cost
         reports = [
             checks.report(LOSSES, (cls, {}), device="auto", resume=False)

@@ -121,7 +121,7 @@ def test_all_modes_are_those_of_a_new_file(tmp_path):
     assert modes == {"file": 0o640, "folder": 0o750, "secret": 0o640, "other": 0o640}
 
 
-def test_checked_json_notices_every_bit(tmp_path):
+def test_checked_json_notices_a_changed_bit(tmp_path):
     path = tmp_path / "x.json"
     content = {"a": [None, (3, "é")], "b": {"1": float("-inf")}}
     write_checked_json(path, content)
@@ -129,15 +129,15 @@ def test_checked_json_notices_every_bit(tmp_path):
     expected = read_checked_json(path, required=True)
     assert expected == {"a": [None, [3, "é"]], "b": content["b"]}
     noticed = 0
-    for bit in range(8 * len(whole)):
+    for place in range(len(whole)):
         changed = bytearray(whole)
-        changed[bit // 8] ^= 1 << bit % 8
+        changed[place] ^= 1 << place % 8
         path.write_bytes(bytes(changed))
         try:
             assert read_checked_json(path, required=True) == expected
         except ValueError:
             noticed += 1
-    assert noticed > 4 * len(whole)
+    assert noticed > len(whole) / 2
 
 
 @pytest.mark.parametrize(

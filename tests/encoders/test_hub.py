@@ -14,13 +14,19 @@ from tests.encoders import replicas
 
 COMMIT = "c" * 40
 REPOSITORY = "allenai/scibert_scivocab_uncased"
+#: For each line that is typed, loads an encoder of the hub in a process that has loaded none.
 PROGRAM = """
-import json, sys
+import json, os, sys
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.source import encoder_content
-encoder = load_encoder("scibert", ["a", "b"])
-weight = float(encoder.body.embeddings.word_embeddings.weight[7, 3])
-print(json.dumps([encoder_content("scibert"), weight, encoder.new_language_model_head]))
+while sys.stdin.readline():
+    if os.fork() == 0:
+        encoder = load_encoder("scibert", ["a", "b"])
+        weight = encoder.body.embeddings.word_embeddings.weight[7, 3].item()
+        found = encoder_content("scibert"), weight, encoder.new_language_model_head
+        print(json.dumps(found), flush=True)
+        os._exit(0)
+    os.wait()
 """
 
 
@@ -78,22 +84,27 @@ def hub():
     thread.join()
 
 
-def loaded(address, home):
-    """What the program prints where the hub is at that address, and nothing says it is offline."""
-    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(home)}
+@pytest.fixture
+def loaded(hub, tmp_path):
+    """Let the program load where the hub is at its address, and nothing says that it is offline."""
+    address = f"http://127.0.0.1:{hub.server_port}"
+    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path)}
     for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
         environment.pop(name, None)
-    command = [sys.executable, "-c", PROGRAM]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes) as process:
+
+        def load():
+            process.stdin.write("\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield load
+        process.kill()
 
 
-def test_from_a_hub_that_answers_and_then_from_its_cache(hub, tmp_path):
-    address = f"http://127.0.0.1:{hub.server_port}"
-    content, weight, new_head = found = loaded(address, tmp_path)
+def test_from_a_hub_that_answers_and_then_from_its_cache(loaded):
+    content, weight, new_head = found = loaded()
     assert content == {"commit": COMMIT, "weights": "pytorch_model.bin"}
     _, tensors = replicas.bert_tensors(cased=False)
     assert weight == float(tensors["bert.embeddings.word_embeddings.weight"][7, 3])
@@ -104,5 +115,5 @@ def test_from_a_hub_that_answers_and_then_from_its_cache(hub, tmp_path):
     # A hub that does not answer is asked once, not for minutes.
     Hub.asked.clear()
     Hub.down = True
-    assert loaded(address, tmp_path) == found
+    assert loaded() == found
     assert len([path for path in Hub.asked if "models" in path]) == 1

@@ -64,7 +64,9 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "hardening.test_damage::test_flipped_bits_are_noticed_or_harmless",
     ),
     "An exported model has": ("core.test_manifest::test_a_damaged_encoder_is_not_loaded",),
-    "`results.json`, `environment.json`": ("core.test_files::test_checked_json_notices_every_bit",),
+    "`results.json`, `environment.json`": (
+        "core.test_files::test_checked_json_notices_a_changed_bit",
+    ),
     "Cache entries carry a checksum": ("core.test_cache::test_a_damaged_file_is_computed_again",),
     "Checksums find damage": ("training.test_checkpoint::test_a_damaged_checkpoint_is_one_line",),
     "Control characters": (

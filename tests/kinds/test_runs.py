@@ -95,7 +95,7 @@ def elsewhere(folders, kind):
 def finished(folders, tmp_path_factory):
     """A run of each kind with masked language modelling beside it."""
     root = tmp_path_factory.mktemp("runs")
-    given = {"aux": ["random_mlm"], "epochs": 4}
+    given = {"aux": ["random_mlm"], "epochs": 3}
     return {
         kind: auxlearn.train(
             **settings(folders, kind, **given, output=str(root / kind)),

@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 
 import higher
 import numpy as np
@@ -129,20 +128,6 @@ def test_exactly_the_span_of_the_embeddings_is_zero(encoder, tmp_path):
     assert not found[span].any()
     assert torch.equal(found[~span], usual[~span])
     assert hooks_of(encoder) == []
-
-
-def test_what_is_in_the_span_does_not_matter(encoder, tmp_path):
-    """Without embedding and attention, other tokens in the span give the same prediction."""
-    loss, batch = prepared(SpanCutoff, encoder, tmp_path, share=0.2)
-    span = random_spans(batch, 0.2, draws())
-    span[:, 0] = False  # the first token's own state is what is classified
-    other = replace(batch, input_ids=batch.input_ids.masked_fill(span, 20))
-    assert not torch.equal(other.input_ids, batch.input_ids)
-    with torch.no_grad():
-        one, two = (loss.cut_logits(encoder, each, draws()) for each in (batch, other))
-        usual = encoder.classify(batch)
-    assert torch.allclose(one, two, atol=1e-6)
-    assert not torch.allclose(one, usual, atol=1e-4)
 
 
 def test_exactly_the_span_of_every_layer_is_zero(encoder, tmp_path):

@@ -15,6 +15,7 @@ from auxlearn.data.batches import collate
 from auxlearn.data.tokens import concatenate
 from auxlearn.encoders.load import load_classifier, load_encoder
 from auxlearn.plugins import AuxiliaryTask, Settings, register_task
+from auxlearn.results.plots import RunPlots
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.weighting.unrolling import unrolled_gradient
 from tests import helpers
@@ -158,7 +159,7 @@ def test_generators_belong_to_objective_and_purpose(prepared):
     assert drawn("a") != drawn("b")
 
 
-def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path, plots):
+def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path):
     aux = ["longer_texts", "longer_texts"]
     with monkeypatch.context() as patch:
         helpers.copy_before_step(patch, 4, tmp_path / "killed")
@@ -177,7 +178,7 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     recorded = {row["step"]: row for row in rows if row["kind"] == "eval"}
     best = recorded[resumed.best.step]["aux/longer_texts/accuracy"]
     assert resumed.auxiliary["longer_texts"]["accuracy"] == best
-    assert (tmp_path / "run" / "plots" / "auxiliary.png").is_file()
+    assert "auxiliary" in RunPlots(rows, resumed).figures()
 
     # The exported classifier is a plain one, and knows nothing of the heads.
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")

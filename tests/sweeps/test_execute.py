@@ -64,19 +64,6 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
     assert len(start(changed)[1].jobs) == 6
 
 
-def test_results_have_metrics_and_no_times(sweep_file, start):
-    _, executor, folder = start(sweep_file(seeds=1))
-    content = json.loads(results(folder))
-    (trial,) = content["trials"]
-    assert trial["digest"] == executor.jobs[0].digest
-    assert set(trial["dev"]) == {"accuracy", "macro_f1"}
-    assert set(trial["evaluations"]) == {"test"}
-    run = json.loads((folder.run(trial["digest"]).path / "results.json").read_text())
-    assert trial["dev"]["accuracy"] == run["evaluations"]["dev"]["all"]["accuracy"]
-    assert trial["evaluations"]["test"]["macro_f1"] == run["evaluations"]["test"]["all"]["macro_f1"]
-    assert "seconds" not in results(folder).decode()
-
-
 def test_test_metrics_are_read_for_the_chosen_value_only(sweep_file, start):
     path = sweep_file(
         grid={"learning_rate": [1e-2, 1e-5], "method": {"a": {}, "b": {"aux": "random_mlm"}}},

@@ -8,11 +8,7 @@ from auxlearn import train
 from auxlearn.core.config import RunConfig
 from auxlearn.results.folder import RunFolder
 from auxlearn.results.record import RunResults
-from auxlearn.sweeps.execute import run_sweep
-from auxlearn.sweeps.folder import SweepFolder
-from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.training.loop import TrainingLoop
-from tests.sweeps.conftest import InlineExecutor
 
 
 def read_tensorboard(place):
@@ -133,18 +129,3 @@ def test_each_branch_is_a_run_of_its_own(tracked, tmp_path):
     for branch in results.branches:
         check(found[branch.folder.rpartition("/")[2]], tmp_path / "run" / branch.folder)
     assert train(config) == results
-
-
-@pytest.mark.parametrize("tracked", ["tensorboard"], indirect=True)
-def test_each_trial_is_a_run_of_its_own(tracked, sweep_file, tmp_path):
-    settings, read = tracked
-    sweep = read_sweep(sweep_file(base={"report_to": settings["report_to"]}))
-    folder = SweepFolder(tmp_path / "sweep")
-    for _ in range(2):  # the same command again
-        trials = run_sweep(sweep, folder, InlineExecutor())
-        assert [one.state for one in trials] == ["finished"] * 2
-    found = read()
-    assert found.keys() == {one.digest for one in trials}
-    for digest, rows in found.items():
-        check(rows, folder.run(digest).path)
-    auxlearn.compare(folder.path)

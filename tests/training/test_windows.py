@@ -214,16 +214,6 @@ def test_predictions_are_those_of_transformers_pooled(trained, start):
     assert again.all == results.evaluations["test"].all
 
 
-def test_perturbed_windows_are_recorded_apart(trained):
-    results, _ = trained
-    path = results.folder / "perturbations.jsonl"
-    records = helpers.read_lines(path)
-    first = [one for one in records if one["epoch"] == 1]
-    assert len(first) > len({one["example"] for one in first}) == 14
-    assert max(len(one["input_ids"]) for one in records) == LENGTH
-    assert len(auxlearn.perturbations(results).to_frame()) > 0
-
-
 @pytest.mark.parametrize(
     "settings",
     [
