@@ -155,6 +155,20 @@ def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_p
     assert list(table["text"]) == list(FRAME[FRAME["split"] == "test"]["text"])
 
 
+def test_a_label_map_is_of_the_run_as_it_is_with_files(from_files, settings, tmp_path):
+    """Further sets in memory are read with the map of the run, which a saved copy follows too."""
+    given = dict(zip(helpers.LABELS, (1, 2, 3), strict=True))
+    numbered = FRAME.assign(label=FRAME["label"].map(given).astype(str))
+    run = tmp_path / "run"
+    helpers.kill_before_step(3, dataset=numbered, labels=given, output=run, **settings)
+    call("train", "--config", run / "config.yaml", "--output", run)
+    found = auxlearn.train(dataset=numbered, labels=given, output=run, **settings)
+    assert weights(run) == weights(from_files.folder)
+    assert found.config["labels"] == {name: [str(label)] for name, label in given.items()}
+    test = numbered[numbered["split"] == "test"].drop(columns="split")
+    assert auxlearn.evaluate(found, test)["data"].all == found.evaluations["test"].all
+
+
 def test_without_an_output_the_folder_follows_from_the_data(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for data in (FRAME, FRAME, FRAME[1:]):
