@@ -98,32 +98,6 @@ def test_every_setting_is_an_option_with_its_help_and_default():
         assert flag not in text
 
 
-def test_options_reach_the_configuration(trained):
-    config = config_of(
-        trained,
-        *("--dataset", "my/data", "--text-column", "body", "--max-length", "64"),
-        *("--encoder", "scibert", "--aux", "l3mask", "--aux", "random_mlm", "--weights", "equal"),
-        *("--metric", "macro_f1", "--seed", "3", "--learning-rate", "2e-5"),
-        *("--report-to", "tensorboard"),
-        *("--output", "runs/x", "--device", "cpu"),
-    )
-    expected = RunConfig(
-        dataset="my/data",
-        text_column="body",
-        max_length=64,
-        encoder="scibert",
-        aux=("l3mask", "random_mlm"),
-        weights="equal",
-        metric="macro_f1",
-        seed=3,
-        learning_rate=2e-5,
-        report_to=("tensorboard",),
-        output="runs/x",
-        device="cpu",
-    )
-    assert config == expected.resolved()
-
-
 def test_options_take_precedence_over_the_file_key_by_key(trained, config_file):
     path = config_file(
         epochs=7, seed=5, report_to=["tensorboard"], compile=True, weights="equal", aux=["l3mask"]

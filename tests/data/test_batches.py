@@ -130,11 +130,3 @@ def test_uniform_batches_are_full_and_repeat_no_text_within_an_epoch(rows, size,
     assert seen == set(range(rows))
     again = UniformStream(ragged([5] * rows), size, 0, "validation")
     assert torch.equal(again.indices(7), stream.indices(7))
-
-
-def test_uniform_batches_do_not_depend_on_length():
-    lengths = [3 + row for row in range(64)]
-    one = UniformStream(ragged(lengths), 8, 0, "validation")
-    other = UniformStream(ragged(lengths[::-1]), 8, 0, "validation")
-    for step in range(20):
-        assert torch.equal(one.indices(step), other.indices(step))

@@ -64,14 +64,6 @@ def test_entries_are_written_and_forwarded(reporter_of, tmp_path):
     assert read_events(folder, "dev/accuracy") == {10: 0.65, 20: 0.75, 30: 0.65, 40: 0.55}
 
 
-def test_a_resumed_run_replaces_the_steps_that_it_repeats(reporter_of, tmp_path):
-    for steps, value in (((1, 2, 3), 1.0), ((2, 3, 4), 2.0)):
-        rows = [{"kind": "train", "step": step, "loss/primary": value} for step in steps]
-        send(reporter_of("tensorboard"), rows)
-    folder = tmp_path / "run" / "tensorboard"
-    assert read_events(folder, "loss/primary") == {1: 1.0, 2: 2.0, 3: 2.0, 4: 2.0}
-
-
 @pytest.fixture
 def tracking(tmp_path, monkeypatch):
     """MLflow's client, with a store of its own."""

@@ -17,17 +17,6 @@ from auxlearn.weighting.meta_options import MetaOptions
 from tests.results import examples
 
 
-def test_metrics_are_shown_with_those_of_the_majority_class():
-    table = metrics_table(examples.results().evaluations)
-    heads = "set, examples, accuracy, macro-F1, majority accuracy, majority macro-F1"
-    assert titles(table) == heads.split(", ")
-    assert table.to_numpy().tolist() == [
-        ["dev", "20", "0.750", "0.740", "0.500", "0.333"],
-        ["test", "40", "0.700", "0.690", "0.500", "0.333"],
-        ["letters", "30", "0.600", "0.590", "0.500", "0.333"],
-    ]
-
-
 def test_unseen_examples_have_columns_where_any_example_is_seen():
     evaluations = examples.results(seen=4).evaluations
     table = metrics_table(evaluations)
