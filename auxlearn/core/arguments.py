@@ -61,9 +61,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache
     def settings() -> type[Settings]:
-        texts = {name: one.annotation for name, one in parameters.items() if name != others}
+        annotated = {name: p.annotation for name, p in parameters.items() if name != others}
         hints = typing.get_type_hints(
-            types.SimpleNamespace(__annotations__=texts),
+            types.SimpleNamespace(__annotations__=annotated),
             vars(inspect.getmodule(function)),
             include_extras=True,
         )

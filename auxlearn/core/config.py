@@ -113,13 +113,13 @@ class RunConfig(RunSettings):
     def _encoder_of_run(self, run: str) -> str:
         """Return the encoder of the run to continue from, which is the one given, if any."""
         path = expand(run, ConfigError) / "config.yaml"
-        given = "encoder" in self.model_fields_set
+        is_named = "encoder" in self.model_fields_set
         if not path.is_file():
-            if given:  # a finished run may outlive the one it began from
+            if is_named:  # a finished run may outlive the one it began from
                 return self.encoder
             raise ConfigError(f"init_from: {no_run(path.parent)}")
         encoder = load_config(path).encoder
-        if given and path_identity(encoder) != path_identity(self.encoder):
+        if is_named and path_identity(encoder) != path_identity(self.encoder):
             raise ConfigError(
                 f"init_from: the run in {run} trained the encoder '{encoder}', not "
                 f"'{self.encoder}': leave encoder out"
@@ -149,11 +149,11 @@ class RunConfig(RunSettings):
         """Return the settings that can change the results and differ, as "seed 0, not 1"; plug-in
         files are left out, because two paths may have the same content.
         """
-        own, others = self.identity(), other.identity()
+        ours, theirs = self.identity(), other.identity()
         return [
-            one
-            for name in own | others
-            for one in differences(name, own.get(name), others.get(name))
+            difference
+            for name in ours | theirs
+            for difference in differences(name, ours.get(name), theirs.get(name))
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     content = {k: v for k, v in settings.items() if k not in settings_with("record", RunSettings)}
     for key in ("encoder", "init_from", "dataset"):
         content[key] = content[key] and path_identity(content[key])
-    content["ood"] = [one | {"dataset": path_identity(one["dataset"])} for one in content["ood"]]
+    content["ood"] = [ood | {"dataset": path_identity(ood["dataset"])} for ood in content["ood"]]
     return content
 
 
@@ -214,7 +214,7 @@ def written_digest(folder: Path) -> str:
     return digest.strip() if f"{head} " == _HEAD else ""
 
 
-def differences(name: str, own: Any, other: Any) -> list[str]:
+def differences(name: str, left: Any, right: Any) -> list[str]:
     """Return where two values of a setting differ, each as "NAME VALUE, not OTHER".
 
     >>> differences("weights", {"fixed": {"alpha": 0.3}}, {"fixed": {"alpha": 0.4}})
@@ -224,14 +224,14 @@ def differences(name: str, own: Any, other: Any) -> list[str]:
     >>> differences("ood", [{"name": "a"}, {"name": "b"}], [{"name": "a"}])
     ['ood a+b, not a']
     """
-    if own == other:
+    if left == right:
         return []
-    if isinstance(own, dict) and isinstance(other, dict) and own.keys() == other.keys():
-        return [one for key in own for one in differences(f"{name}.{key}", own[key], other[key])]
-    lists = isinstance(own, list) and isinstance(other, list) and len(own) == len(other)
-    if lists and (len(own) == 1 or all(isinstance(one, dict) for one in (*own, *other))):
-        pairs = zip(own, other, strict=True)
-        return [difference for one, two in pairs for difference in differences(name, one, two)]
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        return [line for k in left for line in differences(f"{name}.{k}", left[k], right[k])]
+    lists = isinstance(left, list) and isinstance(right, list) and len(left) == len(right)
+    if lists and (len(left) == 1 or all(isinstance(entry, dict) for entry in left + right)):
+        pairs = zip(left, right, strict=True)
+        return [line for before, after in pairs for line in differences(name, before, after)]
 
     def shown(value: Any) -> str:
         if isinstance(value, dict) and "name" in value:
@@ -240,7 +240,7 @@ def differences(name: str, own: Any, other: Any) -> list[str]:
             return "+".join(map(shown, value)) or "none"
         return "none" if value is None else shorten(str(value))
 
-    return [f"{name} {shown(own)}, not {shown(other)}"]
+    return [f"{name} {shown(left)}, not {shown(right)}"]
 
 
 def path_identity(path: str) -> str:

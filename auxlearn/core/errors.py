@@ -163,9 +163,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     >>> suggestion("--num-epochs", ["--min-epochs", "--epochs"])
     "did you mean '--epochs'?"
     """
-    bare, word = {_bare(one): one for one in sorted(set(known))}, _bare(name)
+    bare, word = {_bare(choice): choice for choice in sorted(set(known))}, _bare(name)
     meant = SYNONYMS.get(word.replace("-", "_"))
-    near = [one for one in bare if one.replace("-", "_") == meant]
+    near = [choice for choice in bare if choice.replace("-", "_") == meant]
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     return f"did you mean {bare[near[0]]!r}?" if near else ""
 
@@ -191,7 +191,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if len(choices) > MOST_LISTED:
         bare = {_bare(choice): choice for choice in choices}
         similar = difflib.get_close_matches(_bare(name), bare, n=3, cutoff=0)
-        return f"the most similar of {len(choices)}: {', '.join(bare[one] for one in similar)}"
+        return f"the most similar of {len(choices)}: {', '.join(bare[key] for key in similar)}"
     return "known: " + (", ".join(choices) or "none")
 
 

@@ -39,7 +39,7 @@ def names_of_stub(
     """
     body = ast.parse(Path(file).with_suffix(".pyi").read_text(encoding="utf-8")).body
     imports = [statement for statement in body if isinstance(statement, ast.ImportFrom)]
-    places = {alias.name: one.module or "" for one in imports for alias in one.names}
+    places = {alias.name: source.module or "" for source in imports for alias in source.names}
     names = sorted(places)
 
     def load(name: str) -> Any:

@@ -33,8 +33,8 @@ _BUCKET = 2**25  # bytes that are summed at a time: large enough for the bandwid
 
 def process_count() -> int:
     """Return how many processes were started together; 1 without torchrun."""
-    told = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # by torchrun
-    started = all(os.environ.get(name) for name in told)
+    set_by_torchrun = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    started = all(os.environ.get(name) for name in set_by_torchrun)
     return int(os.environ["WORLD_SIZE"]) if started else 1
 
 
@@ -55,8 +55,8 @@ def silent(error: UserError) -> bool:
     """Whether this process leaves it to another one to print an error: the first one speaks of
     settings, and whichever fails first of what happens while they train.
     """
-    own = getattr(error, "process", None) == process_number()
-    return isinstance(error, AlreadySaid) or (process_number() > 0 and not own)
+    is_ours = getattr(error, "process", None) == process_number()
+    return isinstance(error, AlreadySaid) or (process_number() > 0 and not is_ours)
 
 
 @contextmanager
@@ -197,13 +197,13 @@ def _peers_alive() -> Iterator[None]:
 
 
 def _timeout() -> int:
-    given = os.environ.get(TIMEOUT_VARIABLE) or str(_TIMEOUT)
-    if not (given.isdecimal() and 0 < int(given) < 10**8):
+    seconds = os.environ.get(TIMEOUT_VARIABLE) or str(_TIMEOUT)
+    if not (seconds.isdecimal() and 0 < int(seconds) < 10**8):
         raise ConfigError(
-            f"the environment variable {TIMEOUT_VARIABLE} is {describe(given)}: give whole "
+            f"the environment variable {TIMEOUT_VARIABLE} is {describe(seconds)}: give whole "
             "seconds, at least 1"
         )
-    return int(given)
+    return int(seconds)
 
 
 def _fails_first(store: Any) -> bool:

@@ -87,13 +87,13 @@ class Registry:
         }
 
     def names(self) -> list[str]:
-        return sorted({*self._builtin, *self._registered, *self._entry_points()})
+        return sorted({*self._builtin, *self._registered, *_declared(self.group)})
 
     def get(self, name: str) -> Any:
         """Return the class of a name; its module is imported if necessary."""
         name = canonical(name)
         if name not in self._registered:
-            entries = self._entry_points()
+            entries = _declared(self.group)
             if name in self._builtin:
                 importlib.import_module(self._builtin[name])
             elif name in entries:
@@ -131,7 +131,7 @@ class Registry:
         cls = self.get(name)
         base, needed = _INTERFACE[self.kind]
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
-        missing += [one for one in (*needed, "Options") if not hasattr(cls, one)]
+        missing += [member for member in (*needed, "Options") if not hasattr(cls, member)]
         which = f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__})"
         if missing:
             raise ConfigError(
@@ -149,9 +149,6 @@ class Registry:
         """Return digests of the code of a plug-in as this process has imported it."""
         self.get(name)
         return self._code[canonical(name)]
-
-    def _entry_points(self) -> Mapping[str, EntryPoint]:
-        return _declared(self.group)
 
 
 @cache  # reading those of all packages takes 20 ms

@@ -95,9 +95,10 @@ class DataSettings(Columns, _Source):  # the fields of the last base come first
         """How texts longer than ``max_length`` are read."""
         if self.text_window != "windows":
             return Windowing(text_window=self.text_window)
-        given = {name: getattr(self, name) for name in Windowing.model_fields}
-        usual = {"window_stride": self.max_length // 4} if self.window_stride is None else {}
-        return Windowing(**{**given, **usual})
+        values = {name: getattr(self, name) for name in Windowing.model_fields}
+        if self.window_stride is None:
+            values["window_stride"] = self.max_length // 4
+        return Windowing(**values)
 
 
 class ModelSettings(Described):
@@ -106,7 +107,7 @@ class ModelSettings(Described):
     encoder: Annotated[PathText, Option(completes=True)] = setting("tiny", "setting")
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
-    do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
+    do_lower_case: bool | None = Field(None, exclude_if=lambda chosen: chosen is None)
     """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
     init_from: Annotated[PathText | None, Option("RUN")] = None
@@ -301,7 +302,7 @@ SECTIONS: dict[str, type[Settings]] = {
 
 
 def section_of(name: str) -> str:
-    return next(title for title, one in SECTIONS.items() if name in one.model_fields)
+    return next(title for title, section in SECTIONS.items() if name in section.model_fields)
 
 
 #: Settings that have an effect only where another one has not its default, or has a value.
@@ -351,7 +352,7 @@ class RunSettings(
     @field_validator("ood")
     @classmethod
     def _names_differ(cls, sets: tuple[OODSource, ...]) -> tuple[OODSource, ...]:
-        names = ["train", "dev", "test", *(one.name for one in sets)]
+        names = ["train", "dev", "test", *(ood.name for ood in sets)]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"the name '{twice[0]}' is taken: give the set another one by 'name'")
@@ -362,18 +363,19 @@ class RunSettings(
     def _number_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
-    def check_effect(self, given: Collection[str]) -> None:
+    def check_effect(self, written: Collection[str]) -> None:
         """Check that settings that a user has just written have an effect beside the others; in a
         file, where sweeps vary what they belong to, they may stand unused.
         """
-        usual = {name: field.default for name, field in type(self).model_fields.items()}
-        for name, (others, needed) in _BESIDE.items():
-            value = getattr(self, name)
-            changed = [one for one in others if one in given and getattr(self, one) != usual[one]]
-            if changed and (value == usual[name] if needed is None else value != needed):
+        fields = type(self).model_fields.items()
+        changed = {name for name, field in fields if getattr(self, name) != field.default}
+        for name, (dependents, needed) in _BESIDE.items():
+            unused = [part for part in dependents if part in written and part in changed]
+            has_effect = name in changed if needed is None else getattr(self, name) == needed
+            if unused and not has_effect:
                 other = f"{name} {needed}" if needed else name
                 raise ConfigError(
-                    f"{changed[0]}: it has no effect without {other}: add that, or leave it out"
+                    f"{unused[0]}: it has no effect without {other}: add that, or leave it out"
                 )
 
     @model_validator(mode="after")
@@ -408,7 +410,7 @@ class PretrainSettings(Described):
     encoder: Annotated[str, Option(completes=True)]
     """Pretrained encoder: short name, local folder, or Hugging Face hub id."""
 
-    do_lower_case: bool | None = Field(None, exclude_if=lambda given: given is None)
+    do_lower_case: bool | None = Field(None, exclude_if=lambda chosen: chosen is None)
     """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
     dataset: Annotated[str | None, Option(completes=True)] = None

@@ -90,7 +90,7 @@ def label_text(value: Any) -> Any:
 def _are_labels(value: Mapping[str, Any]) -> Mapping[str, Any]:
     by_class = labels_as_texts(value)
     for name, labels in by_class.items():
-        if not labels or not all(isinstance(one, str) and one for one in labels):
+        if not labels or not all(isinstance(label, str) and label for label in labels):
             raise ValueError(
                 f"the class '{shorten(name)}' stands for a label, or a list of labels: texts, "
                 "whole numbers, true or false"
@@ -154,8 +154,8 @@ Fold = Annotated[str, BeforeValidator(_one_of_several)]
 def _copied(value: Any) -> Any:
     """Return a value without the lists and mappings of who gave it, who may change them later."""
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+        return {key: _copied(part) for key, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
 
 
 class PluginChoice(Settings):
@@ -221,7 +221,7 @@ def setting(default: Any, role: Role, **rules: Any) -> Any:
 
 def settings_with(role: Role, settings: type[Settings]) -> set[str]:
     fields = settings.model_fields.items()
-    return {name for name, one in fields if one.json_schema_extra == {"role": role}}
+    return {name for name, field in fields if field.json_schema_extra == {"role": role}}
 
 
 #: Name of a column of a data set.

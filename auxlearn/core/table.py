@@ -50,19 +50,20 @@ class Table:
 
 def joined(where: str, tables: Sequence[Table]) -> Table:
     """Return the rows of several tables of the same columns."""
+    first = tables[0]
     for table in tables:
-        for one, other in ((tables[0], table), (table, tables[0])):
-            if lacked := next((name for name in one.columns if name not in other.columns), None):
-                raise DataError(
-                    f"{other.where} has no column '{shorten(lacked)}', which {one.where} has: "
-                    "parts of one split need the same columns"
-                )
+        for fuller, poorer in ((first, table), (table, first)):
+            for name in fuller.columns:
+                if name not in poorer.columns:
+                    raise DataError(
+                        f"{poorer.where} has no column '{shorten(name)}', which {fuller.where} "
+                        "has: parts of one split need the same columns"
+                    )
     columns = {
-        name: [value for table in tables for value in table.columns[name]]
-        for name in tables[0].columns
+        name: [value for table in tables for value in table.columns[name]] for name in first.columns
     }
     places = [table.place(row) for table in tables for row in range(len(table))]
-    return replace(tables[0], where=where, columns=columns, lines=None, places=places)
+    return replace(first, where=where, columns=columns, lines=None, places=places)
 
 
 def check_columns(where: str | Path, names: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ class Settings(BaseModel):
         if str not in _types_in(cls.model_fields[str(info.field_name)].annotation):
             return value
         if isinstance(value, list | tuple):
-            return type(value)(_text_of_path(one) for one in value)
+            return type(value)(_text_of_path(part) for part in value)
         return _text_of_path(value)
 
     @field_validator("*", mode="before")
@@ -54,9 +54,9 @@ class Settings(BaseModel):
         field = cls.model_fields[str(info.field_name)]
         if bool not in (kinds := _types_in(field.annotation)) and kinds & {int, float}:
             values = value if isinstance(value, list | tuple) else (value,)
-            if any(isinstance(one, bool) for one in values):
+            if any(isinstance(number, bool) for number in values):
                 raise ValueError("a number is needed, not true or false")
-            if any(isinstance(one, int) and abs(one) >= 2**63 for one in values):
+            if any(isinstance(number, int) and abs(number) >= 2**63 for number in values):
                 raise ValueError("a number of at most 18 digits is needed")
         return value
 
@@ -74,7 +74,7 @@ class Option:
 
 
 def option_of(field: FieldInfo) -> Option:
-    return next((one for one in field.metadata if isinstance(one, Option)), Option())
+    return next((note for note in field.metadata if isinstance(note, Option)), Option())
 
 
 class Described(Settings):
@@ -97,7 +97,7 @@ def _text_of_path(value: Any) -> Any:
 def _types_in(annotation: Any) -> set[Any]:
     """Return the classes that an annotation is composed of."""
     inner = typing.get_args(annotation)
-    return {annotation} if not inner else {kind for one in inner for kind in _types_in(one)}
+    return {kind for part in inner for kind in _types_in(part)} if inner else {annotation}
 
 
 def one_or_many(value: Any) -> Any:
@@ -148,7 +148,7 @@ def _fields_at(model: type[BaseModel], place: tuple[int | str, ...]) -> Iterable
     """Return the names of the fields that a key of settings within settings may have."""
     for part in place[:-1]:
         if field := model.model_fields.get(str(part)):
-            inner = [one for one in _types_in(field.annotation) if hasattr(one, "model_fields")]
+            inner = [kind for kind in _types_in(field.annotation) if hasattr(kind, "model_fields")]
             model = inner[0] if inner else model
     return model.model_fields
 
@@ -170,9 +170,9 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
         if fault["type"] == "missing":
             lines.append(f"{whole} {MISSING}")
             continue
-        message = ", or ".join(plain_words(one) for one in (fault, *others))
-        given = f", got {describe(fault['input'])}" if key else ""
-        lines.append(f"{whole}: {message}{given}")
+        message = ", or ".join(plain_words(tried) for tried in (fault, *others))
+        value = f", got {describe(fault['input'])}" if key else ""
+        lines.append(f"{whole}: {message}{value}")
     if len(places) > FAULTS:
         lines.append(f"{where}: and {len(places) - FAULTS} more faults")
     return ConfigError("\n".join(lines))

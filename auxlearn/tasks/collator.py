@@ -158,7 +158,7 @@ class MaskingCollator:
         """
         if not self._places:
             raise DataError("the collator is not prepared: call prepare() with all texts first")
-        batch = collate(self.task.texts, torch.tensor([self._place_of(one) for one in features]))
+        batch = collate(self.task.texts, torch.tensor([self._place_of(text) for text in features]))
         generator = self._next_generator()
         chosen = self.task.checked_choice(batch, generator)
         masked = corrupt(
@@ -243,18 +243,18 @@ class MaskingCollator:
             raise UserError(unusable(place, fault, "prepare and save it again")) from None
         if content["tokenizer"] != content_key(tokenizer_settings(tokenizer)):
             raise UserError(f"{place} belongs to another tokenizer: load it with that one")
-        made = cls(tokenizer, content["strategy"], **content["settings"], **content["options"])
+        collator = cls(tokenizer, content["strategy"], **content["settings"], **content["options"])
         kept = {**tensors, **content["values"]}
         names = [field.name for field in fields(TokenizedTexts)]
-        made._take(TokenizedTexts(**{name: kept.pop(f"texts/{name}") for name in names}))
+        collator._take(TokenizedTexts(**{name: kept.pop(f"texts/{name}") for name in names}))
         for key, value in kept.items():
-            owner = made.task
+            owner = collator.task
             *numbers, name = key.split("/")
             for number in numbers:
                 owner = owner.parts[int(number)]
-            owner.texts = made.task.texts
+            owner.texts = collator.task.texts
             setattr(owner, name, value)
-        return made
+        return collator
 
 
 def _kept(task: MaskedLanguageModelling, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ class DifferenceOptions(ScoredMaskingOptions):
     """Number of anchors."""
 
 
-def tf_icf(own: Tensor, background: Tensor) -> Tensor:
+def tf_icf(counts: Tensor, background: Tensor) -> Tensor:
     r"""Return how much each token type belongs to the texts of the task, ``(vocabulary,)``.
 
     :math:`\frac{n_v}{N} \log \frac{n_v / N}{(n_v + m_v) / (N + M)}` for the counts :math:`n_v` in
@@ -28,13 +28,13 @@ def tf_icf(own: Tensor, background: Tensor) -> Tensor:
     that is as frequent everywhere has 0.
 
     Examples:
-        >>> own, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])
-        >>> [round(value, 4) for value in tf_icf(own, background).tolist()]
+        >>> counts, background = torch.tensor([2.0, 2.0, 0.0]), torch.tensor([0.0, 6.0, 6.0])
+        >>> [round(value, 4) for value in tf_icf(counts, background).tolist()]
         [0.6931, 0.0, 0.0]
     """
-    share = own / own.sum().clamp(min=1)
-    everywhere = (own + background) / (own + background).sum().clamp(min=1)
-    return share * torch.where(own > 0, share / everywhere.clamp(min=1e-300), 1.0).log()
+    share = counts / counts.sum().clamp(min=1)
+    everywhere = (counts + background) / (counts + background).sum().clamp(min=1)
+    return share * torch.where(counts > 0, share / everywhere.clamp(min=1e-300), 1.0).log()
 
 
 @register_task("difference")
@@ -66,9 +66,9 @@ class Difference(ScoredMasking):
             texts.input_ids[texts.maskable].bincount(minlength=len(embeddings)).double()
             for texts in (self.texts, context.texts_of(self.options.background))
         ]
-        found = tf_icf(*counts)
-        count = min(self.options.anchors, int((found > 0).sum()))
-        self.anchors = found.argsort(descending=True, stable=True)[:count]
+        weights = tf_icf(*counts)
+        count = min(self.options.anchors, int((weights > 0).sum()))
+        self.anchors = weights.argsort(descending=True, stable=True)[:count]
         directions = torch.nn.functional.normalize(embeddings, dim=1)
         nearest = torch.zeros(len(embeddings), dtype=torch.float64)
         if count:

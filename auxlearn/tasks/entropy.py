@@ -30,5 +30,5 @@ class Entropy(ScoredMasking):
     options: ScoringOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        found = predictions_at_tokens(self, context, statistic=log_probability_and_entropy)
-        return found[:, 1].clamp(min=0)
+        columns = predictions_at_tokens(self, context, statistic=log_probability_and_entropy)
+        return columns[:, 1].clamp(min=0)

@@ -107,8 +107,8 @@ class InforMask(ScoredMasking):
         together = self._pairs[kinds][:, kinds].toarray().astype(np.float64)
         alone = together.diagonal()
         expected = np.outer(alone, alone).clip(1) / len(self.texts)
-        found = np.log(np.where(together > 0, together, expected) / expected)
-        return torch.from_numpy(found[np.ix_(place, place)])
+        pmi = np.log(np.where(together > 0, together, expected) / expected)
+        return torch.from_numpy(pmi[np.ix_(place, place)])
 
     def _best(self, pmi: Tensor, rate: float, generator: torch.Generator) -> Tensor:
         return best_mask(pmi, rate, self.options.candidates, self.options.reverse, generator)
@@ -139,8 +139,8 @@ def rates_of(context: ObjectiveContext, path: str) -> Tensor:
     """Read a file of rates by token id; tokens that it lacks have rate 0."""
     place = expand(path, ConfigError)
     try:
-        found = json.loads(context.track_file(place).read_text(encoding="utf-8"))
-        rates = {int(token): float(rate) for token, rate in found.items()}
+        content = json.loads(context.track_file(place).read_text(encoding="utf-8"))
+        rates = {int(token): float(rate) for token, rate in content.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(f"{place} is no JSON object of token id to rate: {error}") from None
     known = vocabulary_ids(context.encoder.tokenizer)

@@ -86,5 +86,5 @@ class MaskTuning(AuxiliaryTask):
         perturbation = perturb(
             encoder, batch, options.probability, self.allowed, temperature, generator, self._choose
         )
-        found = mean_cross_entropy(perturbation.logits, batch.input_ids[perturbation.chosen])
-        return TaskResult(found, perturbation.batch, perturbation.chosen)
+        loss = mean_cross_entropy(perturbation.logits, batch.input_ids[perturbation.chosen])
+        return TaskResult(loss, perturbation.batch, perturbation.chosen)

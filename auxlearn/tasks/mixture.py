@@ -58,9 +58,10 @@ class Mixture(MaskedLanguageModelling):
             cls = TASKS.get(choice.name)
             if not issubclass(cls, MaskedLanguageModelling):
                 raise ConfigError(f"{self.name}: '{choice.name}' is no masking strategy")
-            if own := sorted(set(choice.options) & {*SHARED, "corruption"}):
+            if misplaced := sorted(set(choice.options) & {*SHARED, "corruption"}):
                 raise ConfigError(
-                    f"{self.name}: {choice.name} has {own[0]} of its own: give it to the mixture"
+                    f"{self.name}: {choice.name} has {misplaced[0]} of its own: give it to the "
+                    "mixture"
                 )
             shared = {name: getattr(options, name) for name in SHARED}
             self.parts.append(cls(validate(cls.Options, {**shared, **choice.options}, choice.name)))
@@ -76,14 +77,14 @@ class Mixture(MaskedLanguageModelling):
         self.shares = torch.tensor(weights, dtype=torch.float64) / sum(weights)
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
-        found = [part.checked_probabilities(batch).double() for part in self.parts]
-        return torch.einsum("k,kbt->bt", self.shares, torch.stack(found)).clamp(max=1)
+        by_part = torch.stack([part.checked_probabilities(batch).double() for part in self.parts])
+        return torch.einsum("k,kbt->bt", self.shares, by_part).clamp(max=1)
 
     def choose_tokens(self, batch: Batch, generator: torch.Generator) -> Tensor:
         draws = torch.rand(len(batch), generator=generator, dtype=torch.float64)
         drawn = torch.searchsorted(self.shares.cumsum(0), draws, right=True)
-        found = torch.stack([part.choose_tokens(batch, generator) for part in self.parts])
-        return found[drawn.clamp(max=len(self.parts) - 1), torch.arange(len(batch))]
+        by_part = torch.stack([part.choose_tokens(batch, generator) for part in self.parts])
+        return by_part[drawn.clamp(max=len(self.parts) - 1), torch.arange(len(batch))]
 
     def begin_step(self, step: int, total: int) -> None:
         for part in self.parts:
@@ -95,11 +96,13 @@ class Mixture(MaskedLanguageModelling):
                 part.observe_primary(token_ids, gradients)
 
     def state_dict(self) -> dict[str, Tensor]:
-        states = enumerate(part.state_dict() for part in self.parts)
-        return {f"{number}/{key}": value for number, own in states for key, value in own.items()}
+        return {
+            f"{number}/{key}": value
+            for number, part in enumerate(self.parts)
+            for key, value in part.state_dict().items()
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         for number, part in enumerate(self.parts):
-            begin = f"{number}/"
-            own = {k.removeprefix(begin): v for k, v in state.items() if k.startswith(begin)}
-            part.load_state_dict(own)
+            keys = [key for key in state if key.startswith(f"{number}/")]
+            part.load_state_dict({key.removeprefix(f"{number}/"): state[key] for key in keys})

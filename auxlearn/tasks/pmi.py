@@ -98,15 +98,15 @@ def ngram_counts(texts: Sequence[Words], min_count: int) -> list[Counter[Words]]
     """
     counts: list[Counter[Words]] = [Counter()]
     for n in range(1, LONGEST + 1):
-        found: Counter[Words] = Counter()
+        occurring: Counter[Words] = Counter()
         for words in texts:
-            found[()] += max(0, len(words) - n + 1)
+            occurring[()] += max(0, len(words) - n + 1)
             for start in range(len(words) - n + 1):
                 gram = words[start : start + n]
                 if n < 3 or (gram[1:] in counts[-1] and gram[:-1] in counts[-1]):
-                    found[gram] += 1
+                    occurring[gram] += 1
         counts.append(
-            Counter({g: c for g, c in found.items() if n == 1 or not g or c >= min_count})
+            Counter({g: c for g, c in occurring.items() if n == 1 or not g or c >= min_count})
         )
     return counts
 
@@ -122,24 +122,27 @@ def pmi(counts: Sequence[Counter[Words]]) -> dict[Words, float]:
     >>> {w: round(value, 6) for w, value in pmi(counts).items()}
     {((1,), (2,)): 1.386294}
     """
-    logs = [{g: math.log(c / own[()]) for g, c in own.items() if g} for own in counts]
-    found = {}
+    logs = [
+        {gram: math.log(count / of_length[()]) for gram, count in of_length.items() if gram}
+        for of_length in counts
+    ]
+    values = {}
     for n in range(2, len(counts)):
-        for gram, own in logs[n].items():
+        for gram, log_share in logs[n].items():
             # The most probable way to put the first ``end`` words together from parts.
             best = [0.0]
             for end in range(1, n + 1):
                 parts = ((start, gram[start:end]) for start in range(end == n, end))
                 best.append(max(best[start] + logs[len(part)][part] for start, part in parts))
-            if own > best[n] + 1e-12:
-                found[gram] = 2 * own - best[n]
-    return found
+            if log_share > best[n] + 1e-12:
+                values[gram] = 2 * log_share - best[n]
+    return values
 
 
 def collocations(texts: TokenizedTexts, min_count: int, most: int) -> set[Words]:
     """Return the n-grams of the highest PMI, so many at most."""
-    found = pmi(ngram_counts([words for words, _ in runs(texts)], min_count))
-    return set(sorted(found, key=lambda words: (-found[words], words))[:most])
+    values = pmi(ngram_counts([words for words, _ in runs(texts)], min_count))
+    return set(sorted(values, key=lambda words: (-values[words], words))[:most])
 
 
 def cut(words: Words, collocations: set[Words]) -> Iterator[tuple[int, int]]:

@@ -42,10 +42,10 @@ class PartOfSpeech(ScoredMasking):
     options: PosOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        found = find_tagger()
-        if found is None:
+        tagger = find_tagger()
+        if tagger is None:
             raise ConfigError(f"{context.name} needs a part-of-speech tagger: {ADVICE}")
-        tags = context.token_tags(found[0], self.options.corpus)
+        tags = context.token_tags(tagger[0], self.options.corpus)
         weight = {tag: weight_of(tag, self.options.weights) for tag in {tag or "" for tag in tags}}
         if not any(weight.values()):
             raise ConfigError(
@@ -58,4 +58,4 @@ class PartOfSpeech(ScoredMasking):
 def weight_of(tag: str, weights: dict[str, float]) -> float:
     """Return the weight of the longest beginning of a tag; 0 if none has one."""
     beginnings = (tag[:end] for end in range(len(tag), -1, -1))
-    return next((weights[one] for one in beginnings if one in weights), 0.0)
+    return next((weights[text] for text in beginnings if text in weights), 0.0)

@@ -63,7 +63,7 @@ class Selective(ScoredMasking):
 
     def _score(self, context: ObjectiveContext) -> Tensor:
         encoder, train, texts = context.encoder, context.texts, self.texts.in_rows()
-        found = torch.zeros(len(texts.input_ids), dtype=torch.float64)
+        scores = torch.zeros(len(texts.input_ids), dtype=torch.float64)
         with (
             encoder.evaluating(),
             torch.inference_mode(),
@@ -78,9 +78,9 @@ class Selective(ScoredMasking):
             for row, start in enumerate(texts.offsets[:-1].tolist()):
                 places = texts.maskable[start : int(texts.offsets[row + 1])].nonzero().squeeze(1)
                 if len(places):
-                    found[places + start] = self._changes(encoder, probe, texts, row, places)
+                    scores[places + start] = self._changes(encoder, probe, texts, row, places)
                 advance(len(places))
-        return found
+        return scores
 
     def _changes(
         self,
@@ -98,6 +98,6 @@ class Selective(ScoredMasking):
             batch = collate(texts, torch.full((len(some),), row))
             ids = batch.input_ids.masked_fill(some, encoder.tokenizer.mask_token_id)
             features.append(encoder.features(replace(batch, input_ids=ids)).cpu())
-        found = torch.from_numpy(probe.predict_proba(torch.cat(features).double().numpy()))
-        confidence = found[:, found[0].argmax()]
+        probabilities = torch.from_numpy(probe.predict_proba(torch.cat(features).double().numpy()))
+        confidence = probabilities[:, probabilities[0].argmax()]
         return (confidence[1:] - confidence[0]).abs()

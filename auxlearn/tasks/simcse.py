@@ -48,5 +48,5 @@ class SimCSE(AuxiliaryTask):
     def loss(self, encoder: SharedEncoder, batch: Batch, generator: torch.Generator) -> Tensor:
         first, second = (encoder.apply_head(self.head, encoder.features(batch)) for _ in range(2))
         similarities = nn.functional.cosine_similarity(first[:, None], second[None], dim=-1)
-        own = upload(torch.arange(len(first)), first.device)
-        return nn.functional.cross_entropy(similarities / self.options.temperature, own)
+        itself = upload(torch.arange(len(first)), first.device)
+        return nn.functional.cross_entropy(similarities / self.options.temperature, itself)

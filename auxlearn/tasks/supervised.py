@@ -102,20 +102,20 @@ class Supervised(AuxiliaryTask):
 
     def prepare(self, context: ObjectiveContext) -> None:
         self.batch_size = self.options.batch_size
-        made = [
+        sets = [
             _labelled_set(context, name, context.without_evaluated(dataset))
             for name, dataset in self.load(context).items()
         ]
         # Labels of different kinds do not fit together: a batch has those of its own set.
-        texts = [replace(labelled.train, starts=None, labels=None, tags=None) for labelled in made]
+        texts = [replace(labelled.train, starts=None, labels=None, tags=None) for labelled in sets]
         self.texts = concatenate(*texts)  # the tokens are held once
-        parts = consecutive(self.texts, [len(labelled.train) for labelled in made])
+        parts = consecutive(self.texts, [len(labelled.train) for labelled in sets])
         self.sets = [
             replace(
                 labelled,
                 train=replace(part, labels=labelled.train.labels, tags=labelled.train.tags),
             )
-            for labelled, part in zip(made, parts, strict=True)
+            for labelled, part in zip(sets, parts, strict=True)
         ]
         self.starts = self.stream(1, context.seed, context.name).starts
 

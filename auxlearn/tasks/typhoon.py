@@ -56,16 +56,16 @@ class Typhoon(ScoredMasking):
         totals = torch.zeros_like(self.average).index_add_(0, ids, norms / norms.mean())
         counts = ids.bincount(minlength=len(totals))
         here = counts > 0
-        found = totals[here] / counts[here]
+        means = totals[here] / counts[here]
         decay = torch.where(self.seen[here], self.options.decay, 0.0)
-        self.average[here] = decay * self.average[here] + (1 - decay) * found
+        self.average[here] = decay * self.average[here] + (1 - decay) * means
         self.seen |= here
 
     def mask_probabilities(self, batch: Batch) -> Tensor:
         mean = self.average[self.seen].mean() if self.seen.any() else 1.0
         scores = torch.where(self.seen, self.average, mean)[batch.input_ids]
-        found = rescale_to_mean(scores, batch.maskable, self.options.probability)
-        return self.arranged(found, batch)
+        probabilities = rescale_to_mean(scores, batch.maskable, self.options.probability)
+        return self.arranged(probabilities, batch)
 
     def state_dict(self) -> dict[str, Tensor]:
         return {"average": self.average, "seen": self.seen}
