@@ -11,11 +11,12 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_fault
@@ -147,8 +148,10 @@ class Registry:
 
     def code_digests(self, name: str) -> Mapping[str, str]:
         """Return digests of the code of a plug-in as this process has imported it."""
-        self.get(name)
-        return self._code[canonical(name)]
+        cls = self.get(name)
+        code = self._code[canonical(name)]
+        # What stands below a class in a script, or in another cell, is there by now.
+        return code | _code_of(cls) if cls.__module__ == "__main__" else code
 
 
 @cache  # reading those of all packages takes 20 ms
@@ -241,8 +244,10 @@ def _code_of(cls: type) -> dict[str, str]:
             continue
         try:
             if top == "__main__":
-                source = "".join([inspect.getsource(base), *_used_by(base)])
-                code[f"class {base.__qualname__}"] = sha256(source.encode()).hexdigest()
+                digest = sha256()
+                for part in _script_parts(base, {}):
+                    digest.update(part.encode())
+                code[f"class {base.__qualname__}"] = digest.hexdigest()
             else:
                 code[f"module {name}"] = content_digest(Path(str(sys.modules[name].__file__)))
         except (OSError, TypeError, AttributeError, KeyError):
@@ -250,15 +255,58 @@ def _code_of(cls: type) -> dict[str, str]:
     return code
 
 
-def _used_by(cls: type) -> Iterator[str]:
-    """Yield the plain values and the functions of a script that the methods of a class refer to."""
-    for method in filter(inspect.isfunction, vars(cls).values()):
-        names = inspect.getclosurevars(method)
-        for name, value in sorted({**names.globals, **names.nonlocals}.items()):
-            if inspect.isfunction(value) and value.__module__ == cls.__module__:
-                yield inspect.getsource(value)
-            parts = [*value, *value.values()] if isinstance(value, dict) else value
-            parts = parts if isinstance(parts, list | tuple) else [value]
-            # What else there is may be written by its place in memory, another in each process.
-            if all(isinstance(part, str | int | float | None) for part in parts):
-                yield f"{name} = {value!r}\n"
+@cache  # as it was when it was first asked for: the script may be edited while it runs
+def _source(value: type | FunctionType) -> str:
+    return inspect.getsource(value)
+
+
+def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
+    """Yield the sources of a class or function of a script, and of what it uses, and plain values.
+    What else there is may be written by its place in memory, another in each process.
+    """
+    if id(value) in seen:
+        return
+    if isinstance(value, type | FunctionType | Mapping | list | tuple):
+        seen[id(value)] = value  # which keeps its place in memory from being used again
+    if isinstance(value, str | int | float | None):
+        yield repr(value)
+    elif isinstance(value, type) and value.__module__ == "__main__":
+        yield _source(value)
+        members = vars(value).items()
+        shown = [member for name, member in members if callable(member) or name[:2] != "__"]
+        yield from _script_parts(shown, seen)
+        fields = getattr(value, "model_fields", {})
+        yield from _script_parts([field.default for field in fields.values()], seen)
+    elif isinstance(value, FunctionType) and value.__module__ == "__main__":
+        yield _source(value)
+        yield from _script_parts(_used_by(value), seen)
+    elif isinstance(value, property | staticmethod | classmethod | cached_property):
+        for name in ("fget", "fset", "__func__", "func"):
+            yield from _script_parts(getattr(value, name, None), seen)
+    elif isinstance(value, Mapping):
+        yield from _script_parts([*value.keys(), *value.values()], seen)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _script_parts(part, seen)
+    elif isinstance(value, set | frozenset):
+        yield from sorted(repr(part) for part in value if isinstance(part, str | int | float))
+    elif hasattr(value, "__array__"):
+        import numpy
+
+        array = numpy.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if array.dtype != object:
+            yield f"{array.dtype}{array.shape}{sha256(array.tobytes()).hexdigest()}"
+
+
+def _used_by(function: FunctionType) -> list[Any]:
+    """Return the defaults of a function, and the names that it refers to with their values."""
+    codes = [function.__code__]
+    names: set[str] = set()
+    for code in codes:  # those of functions and comprehensions within it follow
+        names.update(code.co_names)
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    used = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it has no value yet
+            used[name] = cell.cell_contents
+    return [function.__defaults__, function.__kwdefaults__, sorted(used.items())]

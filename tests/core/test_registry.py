@@ -190,28 +190,65 @@ def test_a_broken_package_is_one_line(installed, body, reason):
 
 
 SCRIPT = """
+import functools
+import torch
 from auxlearn.core.registry import Registry
+from auxlearn.core.validation import Settings
 
-RATE, unused, objects = {rate}, {unused}, [object()]
-TABLE = {{"a": {table}}}
+RATE, DEEP, SHOWN, WORDS, unused = {rate}, {deep}, {shown}, {{"a", {word}}}, {unused}
+TABLE, TENSOR, objects = {{"a": {{"b": {table}}}}}, torch.tensor([{tensor}]), [object()]
 
-def helper():
-    return {helped}
+class Options(Settings):
+    share: int = {option}
+
+class Further:
+    value = {further}
+
+def same(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
 
 def made(size):
     class Mine:
-        def loss(self):
-            return RATE * size * helper() * TABLE['a'] * len(objects)
+        Options = Options
+
+        def loss(self, started={default}):
+            sums = [(lambda: RATE * size * helper() * TABLE["a"]["b"])() for _ in WORDS]
+            return sum(sums) * TENSOR * Further.value * len(objects)
+
+        @property
+        def shown(self):
+            return SHOWN
+
+        @staticmethod
+        @same
+        def wrapped():
+            return BELOW
     return Mine
 
 tasks = Registry("auxiliary task", "tasks", "nobody.announces")
 tasks.register("mine")(made({size}))
+BELOW = {below}
+
+def helper():
+    return deeper() + {helped}
+
+def deeper():
+    return DEEP
+
+tasks.code_digests("mine")  # of a first run
+{after}
 print(dict(tasks.code_digests("mine")))
 """
 
+USED = ("rate", "deep", "shown", "word", "table", "tensor", "option", "further", "default", "size")
+USED += ("below", "helped")
 
-def test_a_class_of_a_script_is_told_apart_by_the_values_and_functions_that_it_uses(tmp_path):
-    usual = {"rate": 1, "unused": 1, "helped": 1, "size": 1, "table": 1}
+
+def test_a_class_of_a_script_is_told_apart_by_all_that_it_uses(tmp_path):
+    usual = dict.fromkeys(USED, 1) | {"unused": 1, "after": ""}
 
     def digest(**changed):
         path = tmp_path / "script.py"
@@ -220,9 +257,11 @@ def test_a_class_of_a_script_is_told_apart_by_the_values_and_functions_that_it_u
             [sys.executable, path], capture_output=True, text=True, check=True
         ).stdout
 
-    assert digest(unused=2) == digest() != "{}\n"
-    changed = [digest(**{name: 2}) for name in ("rate", "helped", "size", "table")]
-    assert len({digest(), *changed}) == 5
+    # What is written into the script while it runs, and what the class does not use.
+    edited = "from pathlib import Path; Path(__file__).write_text('edited')"
+    assert digest() == digest(unused=2) == digest(after=edited) != "{}\n"
+    changed = [digest(**{name: 2}) for name in USED]
+    assert len({digest(), *changed}) == 1 + len(USED)
 
 
 def test_a_task_is_no_loss():
