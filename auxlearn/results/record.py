@@ -329,7 +329,9 @@ class RunResults:
     def __fspath__(self) -> str:
         if self.folder is None:
             raise RunError("these results do not know their run folder: give its path")
-        if written_digest(self.folder) not in ("", self.digest):
+        # Settings name a file of data by its path, so that files tell equal settings apart.
+        same = written_digest(self.folder) in ("", self.digest)
+        if not same or _recorded(self.folder) not in ({}, self.files):
             raise RunError(f"{from_here(self.folder)} holds another run than these results by now")
         return from_here(self.folder)
 
@@ -380,8 +382,10 @@ class RunResults:
             raise RunError(no_run(path.parent))
         return pandas.read_json(path, lines=True, precise_float=True).set_index("step")
 
-    def save(self, folder: Path) -> None:
-        """Write ``results.json``; a run folder with this file is a finished run."""
+    def save(self, folder: Path) -> RunResults:
+        """Write ``results.json``, and return the results as they are loaded from it; a run folder
+        with this file is a finished run.
+        """
         paths = [
             *(folder / name for name in LOGS),
             *sorted((folder / "predictions").glob("*")),
@@ -392,7 +396,9 @@ class RunResults:
             for path in paths
             if path.is_file()
         }
-        write_checked_json(folder / FILE, replace(self, files=files)._content())
+        saved = replace(self, files=files, folder=folder.absolute())
+        write_checked_json(folder / FILE, saved._content())
+        return saved
 
     def _content(self) -> dict[str, Any]:
         values = asdict(self, dict_factory=_flat)
@@ -465,12 +471,20 @@ class RunResults:
         return values
 
 
+def _recorded(run: Path) -> dict[str, str]:
+    """Return the digests of the files of a finished run; none if ``results.json`` has none, or is
+    damaged, as who reads it says.
+    """
+    try:
+        return dict(read_json(run / FILE)["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 def recorded_file(run: Path, name: str) -> Path:
     """Return the path of a file of a run; if it has finished, the file is what it was then."""
     path = run / name
-    try:
-        digest = read_json(run / FILE)["files"][name]
-    except (OSError, ValueError, KeyError, TypeError):  # not finished, or said by who reads it
+    if (digest := _recorded(run).get(name)) is None:
         return path
     try:
         if content_digest(path) != digest:

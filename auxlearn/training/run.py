@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -133,10 +133,10 @@ def train_run(
         results = run.results(loop, *evaluated, seconds)
         folder.check_lock()
         run.export(results)
-        results.save(folder.path)
+        results = results.save(folder.path)
         run.checkpoints.delete()
         reporter.log_scores(results)
-    return replace(results, folder=folder.path.absolute())
+    return results
 
 
 def follow(processes: Processes, dataset: TextDataset | None) -> Path:

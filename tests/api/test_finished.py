@@ -330,10 +330,16 @@ def test_a_working_folder_that_has_been_deleted_is_one_line(tmp_path, monkeypatc
         auxlearn.train(dataset="pydocs", output=tmp_path / "run")
 
 
-def test_results_are_of_no_other_run_that_took_their_folder(run, tmp_path, one_layer):
+@pytest.mark.parametrize("changed", [{"seed": 7}, {"trained_on": "other data"}])
+def test_results_are_of_no_other_run_that_took_their_folder(run, tmp_path, one_layer, changed):
     results = auxlearn.load_run(shutil.copytree(run, tmp_path / "run"))
     shutil.rmtree(tmp_path / "run")
-    write_run(tmp_path / "run", one_layer, dataset="reviews", seed=7)
+    if "seed" in changed:
+        write_run(tmp_path / "run", one_layer, dataset="reviews", **changed)
+    else:  # of equal settings, by which the path of the data alone is known
+        again = shutil.copytree(run, tmp_path / "run")
+        (again / "metrics.jsonl").write_text("{}\n")
+        results.save(again)
     with pytest.raises(UserError, match="holds another run than these results by now"):
         auxlearn.predict(results, TEXTS)
 

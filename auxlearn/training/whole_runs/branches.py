@@ -294,9 +294,9 @@ class _Training:
             _copy_folder(source.model_path, self.folder.model_path, {"README.md": card})
         save_inputs(self.folder.path, self._inputs())
         plot_run(self.folder.read_metrics(), results, self.folder.plots_path)
-        results.save(self.folder.path)
+        results = results.save(self.folder.path)
         _delete_models(self.folder)
-        return replace(results, folder=self.folder.path.absolute())
+        return results
 
     def _record(self, weights: Weights, taken: bool) -> Branch:
         path, results = self.paths[weights], self.trained[weights]
