@@ -99,6 +99,7 @@ def no_training(monkeypatch, tmp_path):
         resolved = config.resolved()
         return examples.results(*resolved.objective_names()[1:])
 
+    helpers.only_builtin_plugins(monkeypatch)  # their modules import the real transformers
     answer = {"label": "yes", "score": 0.75}
     classifier = SimpleNamespace(
         label_names=("no", "yes"),
@@ -117,7 +118,6 @@ def no_training(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", stub)
     monkeypatch.setattr(Classifier, "of_run", lambda folder: classifier)
     monkeypatch.setattr(RunResults, "load", lambda folder: replace(made, folder=tmp_path))
-    helpers.only_builtin_plugins(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
