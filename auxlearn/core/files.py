@@ -298,8 +298,8 @@ def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> 
 
 
 def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
-    """Return the path of something to read, with ``~`` replaced by the home folder."""
-    if problem := path_problem(os.fspath(text)):
+    """Return a path of the user that can be one, with ``~`` replaced by the home folder."""
+    if isinstance(text, str | os.PathLike) and (problem := path_problem(os.fspath(text))):
         shown = shorten(os.fspath(text))
         raise error(f"{shown}: {problem}" if shown else problem)
     return expand(text, error)

@@ -132,7 +132,8 @@ def load_encoder(
 
 def around_language_model(model: Any, tokenizer: Any) -> SharedEncoder:
     """Return an encoder around a masked language model of transformers, which is left as it is; its
-    classification head has no weights.
+    classification head has no weights. Of a model in another precision it is a copy in float32, in
+    which token probabilities are computed.
     """
     config: Any = getattr(model, "config", None)
     expected: Any = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None)
@@ -141,6 +142,11 @@ def around_language_model(model: Any, tokenizer: Any) -> SharedEncoder:
     family_of(config.model_type)
     checks.check_vocabulary(config.name_or_path, tokenizer, model)
     build: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
+    if any(
+        tensor.is_floating_point() and tensor.dtype != torch.float32
+        for tensor in model.parameters()
+    ):
+        model = copy.deepcopy(model).float()
     with quiet_transformers(), torch.device("meta"):
         classifier = build(copy.deepcopy(config))
     setattr(classifier, classifier.base_model_prefix, model.base_model)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
 from typing import Any, Self
 
 import torch
+from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -21,14 +22,21 @@ from auxlearn.core.errors import ConfigError, DataError, UserError, shorten
 from auxlearn.core.files import regular, unusable, user_path, write_bytes
 from auxlearn.core.processes import process_number
 from auxlearn.core.registry import TASKS
-from auxlearn.core.validation import validate
+from auxlearn.core.validation import Settings, validate
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
+from auxlearn.data.memory import as_list
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, tokenizer_settings
 from auxlearn.encoders.load import around_language_model
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import CORRUPTIONS, corrupt
 from auxlearn.tasks.base import MaskedLanguageModelling
+
+
+class _CollatorSettings(Settings):
+    strategy: str
+    max_length: int = Field(ge=4)
+    seed: int = Field(ge=0)
 
 
 class MaskingCollator:
@@ -70,11 +78,12 @@ class MaskingCollator:
         seed: int = 0,
         **options: Any,
     ) -> None:
+        values = {"strategy": strategy, "max_length": max_length, "seed": seed}
+        settings = validate(_CollatorSettings, values, "MaskingCollator")
+        _check_tokenizer(tokenizer)
         cls = TASKS.get(strategy)
         if not issubclass(cls, MaskedLanguageModelling):
             raise ConfigError(f"'{strategy}' is no masking strategy: choose another auxiliary task")
-        if not getattr(tokenizer, "is_fast", False) or tokenizer.mask_token_id is None:
-            raise ConfigError("MaskingCollator needs a fast tokenizer with a mask token")
         self.task: MaskedLanguageModelling = cls(validate(cls.Options, options, strategy))
         chosen = self.task.options
         if chosen.corpus or chosen.schedule != "constant" or chosen.corruption == "sample":
@@ -82,8 +91,8 @@ class MaskingCollator:
                 f"{strategy}: corpus, schedule and corruption sample need a run of auxlearn"
             )
         self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.seed = seed
+        self.max_length = settings.max_length
+        self.seed = settings.seed
         self._batches = 0
         self._places: dict[bytes, int] = {}
 
@@ -108,8 +117,13 @@ class MaskingCollator:
             UserError: A text cannot be tokenised, or the strategy cannot use the model or follows
                 the loss of a training, as ``typhoon`` does.
         """
-        if isinstance(texts, str) or not (texts := list(texts)):
+        if isinstance(texts, str) or not isinstance(texts, Iterable) or not (texts := list(texts)):
             raise DataError("the collator is prepared with a list of all texts that it will mask")
+        text_pairs, labels = as_list(text_pairs), as_list(labels)
+        for name, values in {"text_pairs": text_pairs, "labels": labels}.items():
+            listed = isinstance(values, list | tuple) and len(values) == len(texts)
+            if values is not None and not listed:
+                raise DataError(f"{name}: give a list with one for each text")
         if not all(isinstance(text, str) for text in (*texts, *(text_pairs or ()))):
             raise DataError("the collator is prepared with texts alone: leave out other values")
         names = sorted(set(labels or ()))
@@ -158,6 +172,10 @@ class MaskingCollator:
         """
         if not self._places:
             raise DataError("the collator is not prepared: call prepare() with all texts first")
+        if not features or not all(isinstance(f, Mapping) and "input_ids" in f for f in features):
+            raise DataError(
+                "the collator takes a list of what the tokenizer returned for each text: input_ids"
+            )
         batch = collate(self.task.texts, torch.tensor([self._place_of(text) for text in features]))
         generator = self._next_generator()
         chosen = self.task.checked_choice(batch, generator)
@@ -241,6 +259,7 @@ class MaskingCollator:
                 raise ValueError("its checksum is not that of its values")
         except (OSError, ValueError, SafetensorError) as fault:
             raise UserError(unusable(place, fault, "prepare and save it again")) from None
+        _check_tokenizer(tokenizer)
         if content["tokenizer"] != content_key(tokenizer_settings(tokenizer)):
             raise UserError(f"{place} belongs to another tokenizer: load it with that one")
         collator = cls(tokenizer, content["strategy"], **content["settings"], **content["options"])
@@ -255,6 +274,11 @@ class MaskingCollator:
             owner.texts = collator.task.texts
             setattr(owner, name, value)
         return collator
+
+
+def _check_tokenizer(tokenizer: Any) -> None:
+    if not getattr(tokenizer, "is_fast", False) or tokenizer.mask_token_id is None:
+        raise ConfigError("MaskingCollator needs a fast tokenizer with a mask token")
 
 
 def _kept(task: MaskedLanguageModelling, prefix: str = "") -> Iterator[tuple[str, Any]]:

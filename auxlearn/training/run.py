@@ -189,13 +189,23 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
     CheckpointFolder(folder.checkpoint_path).delete()  # left by a kill just after the results
     for line in verify_finished(folder.path, config):
         reporter.message(line)
-    reporter.message(f"{folder.path} is finished; these are its results")
     results = RunResults.load(folder.path)
     if results.digest != config.digest:
         raise RunError(
             f"{folder.path} holds the results of other settings (hash {results.digest}, not "
             f"{config.digest}): choose another --output, or delete {folder.path} to train again"
         )
+    now, then = config.model_dump(mode="json"), results.config
+    asked = [name for name in ("report_to", "gradient_log_steps") if now[name]]
+    missing = [name for name in asked if now[name] != then.get(name)]
+    if config.keep_model and not folder.model_path.is_dir():
+        missing.append("a model")
+    if missing:
+        reporter.message(
+            f"warning: {folder.path} was trained without {' and '.join(missing)}: delete it to "
+            "train again"
+        )
+    reporter.message(f"{folder.path} is finished; these are its results")
     return results
 
 

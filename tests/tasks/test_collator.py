@@ -1,5 +1,6 @@
 """Masks of every strategy in training loops of other libraries."""
 
+import copy
 import os
 from functools import partial
 from pathlib import Path
@@ -60,11 +61,11 @@ def loaded(trained_folder):
 def collator_of(loaded):
     model, tokenizer = loaded
 
-    def make(strategy="random_mlm", texts=LINES, **options):
-        labels = [LABELS[number % 2] for number in range(len(texts))]
-        return MaskingCollator(tokenizer, strategy, max_length=64, **options).prepare(
-            texts, model, labels=labels
-        )
+    def make(strategy="random_mlm", texts=LINES, labels=None, text_pairs=None, **options):
+        if labels is None and texts:
+            labels = [LABELS[number % 2] for number in range(len(texts))]
+        collator = MaskingCollator(tokenizer, strategy, **{"max_length": 64} | options)
+        return collator.prepare(texts, model, labels=labels, text_pairs=text_pairs)
 
     return make
 
@@ -125,6 +126,19 @@ def test_what_was_prepared_is_loaded_again(name, collator_of, loaded, tmp_path):
         batches = prepared(features(tokenizer)), again(features(tokenizer))
         for key in batches[0]:
             assert torch.equal(batches[0][key], batches[1][key])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_in_another_precision_is_scored_in_that_of_scores(dtype, loaded, monkeypatch):
+    model, tokenizer = loaded
+    model.to(dtype)
+    batches = []
+    for number, scorer in enumerate((model, copy.deepcopy(model).float())):
+        monkeypatch.setenv("AUXLEARN_CACHE", str(Path(f"precision {number} {dtype}").absolute()))
+        collator = MaskingCollator(tokenizer, "l3mask", max_length=64).prepare(LINES, scorer)
+        batches.append(collator(features(tokenizer)))
+    assert torch.equal(*(batch["input_ids"] for batch in batches))
+    assert model.dtype == dtype
 
 
 def test_a_strategy_of_an_author_is_saved_too(collator_of, loaded, tmp_path):
@@ -235,6 +249,14 @@ REFUSALS = {
     "follows the loss": ("typhoon", {}, "typhoon follows the loss of a primary task"),
     "within a mixture": ("mixture", {"strategies": ["span", "typhoon"]}, "mixture follows"),
     "no text": ("span", {"texts": ["a", None]}, "prepared with texts alone"),
+    "texts that are none": ("span", {"texts": None}, "a list of all texts"),
+    "few tokens": ("span", {"max_length": 2}, "MaskingCollator: max_length: "),
+    "no number": ("span", {"seed": "a"}, "MaskingCollator: seed: "),
+    "a negative seed": ("span", {"seed": -1}, "MaskingCollator: seed: "),
+    "a strategy that is none": (5, {}, "MaskingCollator: strategy: "),
+    "too few labels": ("selective", {"labels": ["a"]}, "labels: give a list with one for each"),
+    "labels that are none": ("selective", {"labels": 5}, "labels: give a list with one for each"),
+    "pairs in one text": ("span", {"text_pairs": "a b"}, "text_pairs: give a list with one"),
     "no texts": ("span", {"texts": [""]}, "has no token for this encoder"),
 }
 
@@ -246,7 +268,7 @@ def test_what_cannot_be_masked_is_refused(case, collator_of):
         collator_of(strategy, **options)
 
 
-def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded):
+def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
     model, tokenizer = loaded
     with one_line(UserError, "a BertModel is no AutoModelForMaskedLM"):
         MaskingCollator(tokenizer).prepare(LINES, model.bert)
@@ -256,6 +278,9 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded):
         MaskingCollator("bert")
     with one_line(UserError, "call prepare() first"):
         MaskingCollator(tokenizer).save("masks")
+    for batch in ([], LINES[:2], [{"text": LINES[0]}]):
+        with one_line(UserError, "takes a list of what the tokenizer returned"):
+            collator_of()(batch)
     with one_line(UserError, "is not prepared: call prepare()"):
         MaskingCollator(tokenizer)(features(tokenizer))
     for texts in (LINES[0], [], iter(())):
@@ -279,6 +304,12 @@ def test_files_that_are_not_what_was_written_are_refused(
         path.write_bytes(damaged)
         with one_line(UserError, f"{path} is damaged", "prepare and save it again"):
             MaskingCollator.load(path, loaded[1])
+    path.write_bytes(content)
+    with one_line(UserError, "needs a fast tokenizer"):
+        MaskingCollator.load(path, None)
+    for use in (collator_of().save, partial(MaskingCollator.load, tokenizer=loaded[1])):
+        with one_line(UserError, "a path is needed, as text or pathlib.Path, not 5"):
+            use(5)
     path.unlink()
     with one_line(UserError, "there is no file"):
         MaskingCollator.load(path, loaded[1])

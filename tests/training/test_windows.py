@@ -349,7 +349,9 @@ def test_a_run_without_its_model_has_the_same_results(kept, lean, cut):
     assert not other.pop("config").pop("keep_model")
     assert one == other
     assert cut("lean", keep_model=False) == lean  # finished
-    assert cut("lean") == lean  # whether it is kept makes no other run
+    reporter = helpers.Messages()
+    assert cut("lean", reporter, gradient_log_steps=2) == lean  # neither makes another run
+    assert "was trained without gradient_log_steps and a model: delete it" in reporter.lines[-2]
     printed = call("train", "--config", lean.folder / "config.yaml", "--output", lean.folder)
     assert "model:      not kept" in printed.stdout
 
