@@ -79,10 +79,9 @@ def command(
         click.echo(f"{len(table):,} texts with their predictions: {output}")
         return
     classes = {n: n.removeprefix(PROBABILITY) for n in table.columns if n.startswith(PROBABILITY)}
-    places = {"text": read.text, "text_pair": read.text_pair}
     for row in range(len(table)):
         values = {name: column[row] for name, column in table.columns.items()}
-        shown = {key: values[name] for key, name in places.items() if name in values}
+        shown = {key: values[name] for key, name in read.items() if name in values}
         probabilities = {label: values[name] for name, label in classes.items()}
         label = values[LABEL]
         if as_json:

@@ -16,14 +16,16 @@ from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
 from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
-from auxlearn.kinds.labels import NULL_LABELS, listed, looks_of, parts_of
+from auxlearn.kinds.labels import NULL_LABELS, listed, look_joined, looks_of
 
 if TYPE_CHECKING:
     from auxlearn.core.cache import TensorCache
     from auxlearn.data.tokens import Tokenization, TokenizedTexts
 
 #: Usual names of the column of the second text of a pair.
-_SECOND = re.compile(r"(?i)(sentence|sent|text|question|premise|query|s|q)[ _]?(2|b)|hypothesis")
+SECOND_TEXT = re.compile(
+    r"(?i)(sentence|sent|text|question|premise|query|s|q)[ _]?(2|b)|hypothesis|text_pair"
+)
 
 _QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
 
@@ -160,6 +162,11 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
             "form or invisible characters, or as 1 does from true: "
             f"{some_of(map(ascii, groups[0]))}{and_more(len(groups) - 1)}; --labels makes them one"
         )
+    if train.labels and not train.kind.per_token:
+        count = Counter(c for label in train.labels for c in train.kind.classes(label))
+        single = [name for place, name in enumerate(train.label_names) if count[place] == 1]
+        if single and len(train) >= 2 * len(train.label_names):
+            yield f"train: labels with a single example: {some_of(map(repr, single))}"
     joined = _joined(train.label_names) if train.kind is CLASSIFICATION else []
     if joined:
         yield (
@@ -177,7 +184,7 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
         for column, values in train.meta.items():
             words = [len(value.split()) for value in values]
             is_text = np.median(words) >= 4 and 2 * len(set(values)) > len(values)
-            if is_text or (train.text_pairs is None and _SECOND.fullmatch(column)):
+            if is_text or (train.text_pairs is None and SECOND_TEXT.fullmatch(column)):
                 yield (
                     f"column '{shorten(column)}' holds texts that are not read: --text-column or "
                     "--text-pair-column reads it"
@@ -185,22 +192,10 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
 
 
 def _joined(names: Sequence[str]) -> list[str]:
-    """Return labels that look like several, as a part is a label, or one of another by | or ;, or
-    each part one of another by a comma, which names have as well; or as fastText joins them.
-    """
+    """Return labels that look like several, or that fastText joins."""
     if joined := [name for name in names if name.count("__label__") > 1]:
         return joined
-    for mark in "|;,":
-        parts = {name: parts_of(name, mark) for name in names}
-        several = {name: {*found} for name, found in parts.items() if len(found) > 1}
-        count = Counter(part for found in parts.values() for part in {*found})
-        shared = {part for part in count if count[part] > 1}
-        if mark == "," and not any(found <= shared for found in several.values()):
-            shared = set()
-        known = shared.union(part for part in count if part in parts)
-        if joined := [name for name, found in several.items() if known & found]:
-            return joined
-    return []
+    return look_joined(names, "|;", ",#/+&")
 
 
 def _tags(train: Split) -> str:

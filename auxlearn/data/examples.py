@@ -92,6 +92,7 @@ def parse_examples(
         raise DataError(f"{table.where} has no rows")
     check_distinct(columns)
     _check_rows_are_texts(table)
+    _check_answers(table)
     kind = kind_of(with_kind_of(table, columns).kind)
     notes = passed_over(table.columns, columns.label, kind.label_columns)
     columns = _found_columns(table, columns, kind)
@@ -114,7 +115,11 @@ def parse_examples(
         kind.require("pairs of texts")
     if has_labels:
         both = zip(table.columns[columns.text], table.columns[columns.label], strict=True)
-        heads = [row for row, pair in enumerate(both) if pair == (columns.text, columns.label)]
+        rows = (
+            f"{text}\t{label}".replace("\ufeff", "").replace("\t ", "\t") for text, label in both
+        )
+        header = f"{columns.text}\t{columns.label}".lower()
+        heads = [row for row, cells in enumerate(rows) if cells.lower() == header]
         if heads:
             more = and_more(len(heads) - 1)
             raise DataError(f"{table.place(heads[0])}: the header again{more}: delete the row")
@@ -153,6 +158,17 @@ def _check_rows_are_texts(table: Table) -> None:
             f"{table.where}: column '{shorten(number)}' numbers sentences of which each row is a "
             "word: write a row for each sentence, with lists in the columns 'tokens' and 'tags', "
             "or a .conll file, with a line for each word and its tag"
+        )
+
+
+def _check_answers(table: Table) -> None:
+    """Refuse labels that annotators have not accepted, as prodigy writes them."""
+    answers = table.columns.get("answer", [])
+    other = [row for row, answer in enumerate(answers) if answer in ("reject", "ignore")]
+    if other and all(answer in ("accept", "reject", "ignore") for answer in answers):
+        raise DataError(
+            f"{table.place(other[0])}: column 'answer' holds '{answers[other[0]]}'"
+            f"{and_more(len(other) - 1)}: delete rows whose label is not accepted, or the column"
         )
 
 
@@ -302,7 +318,11 @@ def as_one_split(table: Table, columns: Columns, split: str) -> Table:
         others = names & {*CORE_SPLITS} - {split}
         if name == SPLIT_COLUMN and others:
             advice = f", but all rows are read as {split}: write one table of all, or remove it"
-        elif len(names) > 1 and (names <= {*CORE_SPLITS} or {"train", "test"} <= names):
+        elif len(names) > 1 and (
+            names <= {*CORE_SPLITS}
+            or {"train", "test"} <= names
+            or ("train" in names and any("test" in value.lower() for value in values))
+        ):
             advice = f": if it divides the table into splits, rename it to '{SPLIT_COLUMN}', else "
             advice += "remove it"
         else:

@@ -32,6 +32,9 @@ _UNLABELLED = ("unsup", "unlabeled", "unlabelled")
 
 _SHARD = re.compile(r"-[0-9]{5}-of-([0-9]{5})$")
 
+#: A suffix that names a format, as the end of a message's number is none.
+_FORMAT = re.compile(r"\.[a-z][a-z0-9]{0,4}")
+
 
 def read_folder(folder: Path, columns: Columns = USUAL, config: str | None = None) -> TextDataset:
     """Read a folder; ``config`` is a configuration of a copy of a repository of the hub."""
@@ -67,6 +70,8 @@ def is_repository(folder: Path) -> bool:
             head = file.read(2**20).partition("\n---")[0]
     except OSError:
         return False
+    if head.startswith("\ufeff---"):  # datasets would take it for a README that says nothing
+        raise DataError(f"{folder / 'README.md'} begins with a byte order mark: save it without")
     return head.startswith("---") and ("\nconfigs:" in head or " class_label:" in head)
 
 
@@ -79,18 +84,34 @@ def read_split(paths: Sequence[Path]) -> Table:
                 f"{paths[0].parent}: of {int(parts[0][1])} parts of a split there are {len(parts)} "
                 f"({some_of(path.name for path in paths)}): add the others, or rename these"
             )
+        _check_one_format(paths[0].parent, paths)
         return _with_meta_file(read_tables(paths), paths[0])
-    files = [path for path in sorted(paths[0].glob("*/*")) if path.name[0] != "."]
-    for path in files:
+    classes = [path for path in _entries(paths[0]) if path.is_dir()]
+    files = [path for folder in classes for path in _entries(folder)]
+    for path in (*classes, *files):
         _check_inside(path, paths[0])
-        if path.is_dir():
+        if path.is_dir() and path not in classes:
             raise DataError(f"{path} is a folder: texts are read of {paths[0].name}/CLASS/FILE.txt")
+    _check_one_format(paths[0], files)
     columns: dict[str, list[Any]] = {
         "text": [decoded(read_file(path, LARGEST_FILE, DataError), str(path)) for path in files],
         "label": [None if (name := path.parent.name) in _UNLABELLED else name for path in files],
     }
     places = [str(path) for path in files]
     return Table(str(paths[0]), columns, places=places, class_names={})
+
+
+def _check_one_format(folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse files beside others, such as annotations, or a table that was saved in two formats."""
+    formats: dict[str, str] = {}
+    for path in paths:
+        suffix = path.suffix.lower()
+        formats.setdefault(suffix if _FORMAT.fullmatch(suffix) else "", path.name)
+    if len(formats) > 1:
+        raise DataError(
+            f"{folder} has files of {len(formats)} formats ({some_of(formats.values())}): leave "
+            "those of one there"
+        )
 
 
 def data_files(folder: Path) -> dict[str, list[Path]]:
@@ -104,14 +125,19 @@ def data_files(folder: Path) -> dict[str, list[Path]]:
         )
     if not folder.is_dir():
         raise DataError(f"there is no folder {shown}: check the path")
-    # Archives made on a Mac hold a file ._NAME beside each NAME.
     found = [
         path
         for path in _entries(folder)
-        if path.suffix.lower() in READ_FORMATS and path.name[0] != "." and not path.is_dir()
+        if path.suffix.lower() in READ_FORMATS and not path.is_dir()
     ]
-    if not found and (inner := _inner_folders(folder)):
-        return inner
+    inner = _split_folders(folder)
+    if not found and (inner or (folder / "data").is_dir()):
+        return inner or data_files(folder / "data")
+    if inner:
+        raise DataError(
+            f"{shown} has tables ({some_of(path.name for path in found)}) and the folders "
+            f"{some_of(inner)}, which would be left out: keep one of both"
+        )
     stems = {path.stem for path in found}
     found = [
         path
@@ -161,24 +187,37 @@ def _split_names(stems: Sequence[str]) -> dict[str, str]:
     return {stem: splits[name] for stem, name in bare.items()}
 
 
-def _inner_folders(folder: Path) -> dict[str, list[Path]]:
-    """Return the splits of a folder that has no tables: those of its folder ``data``, or its
-    folders by the names of splits, which hold tables, or a folder for each class.
+def _split_folders(folder: Path) -> dict[str, list[Path]]:
+    """Return folders by the names of splits, which hold tables, or a folder for each class, and
+    others that hold tables or folders for these classes.
     """
     folders = {path.name: path for path in _entries(folder) if path.is_dir()}
+    splits = split_names(folders)
+    entries = {name: _entries(path) for name, path in folders.items()}
+    classes = {
+        name: {path.name for path in inner if path.is_dir()} for name, inner in entries.items()
+    }
+    usual = [name for name, split in splits.items() if split in CORE_SPLITS and entries[name]]
+    known = {one for name in usual if len(classes[name]) > 1 for one in classes[name]}
     found: dict[str, list[Path]] = {}
-    for name, split in split_names(folders).items():
-        path = folders[name]
-        if split not in CORE_SPLITS or not (entries := _entries(path)):
-            continue
-        tables = [entry for entry in entries if entry.suffix.lower() in READ_FORMATS]
-        for entry in (path, *tables):
-            _check_inside(entry, folder)
+    for name, split in splits.items():
+        tables = [path for path in entries[name] if path.suffix.lower() in READ_FORMATS]
+        for path in (folders[name], *tables):
+            if split in CORE_SPLITS or tables:
+                _check_inside(path, folder)
         if tables:
             found[split] = tables
-        elif sum(entry.is_dir() for entry in entries) > 1:
-            found[split] = [path]
-    return found or (data_files(folders["data"]) if "data" in folders else {})
+        elif known & classes[name]:
+            found[split] = [folders[name]]
+    if not set(CORE_SPLITS) & found.keys():
+        return {}
+    for name in usual:
+        if splits[name] not in found:
+            raise DataError(
+                f"{folders[name]} would be left out, as it holds no tables, and no folders for "
+                "the classes of train: give it another name"
+            )
+    return found
 
 
 def _check_inside(path: Path, folder: Path) -> None:
@@ -197,10 +236,12 @@ def _check_inside(path: Path, folder: Path) -> None:
 
 
 def _entries(folder: Path) -> list[Path]:
+    """Return what a folder holds, but for what is hidden, also by archives made on a Mac."""
     try:
-        return sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError as error:
         raise DataError(f"{shorten(str(folder), 300)} cannot be read ({error.strerror})") from None
+    return [path for path in paths if path.name[0] != "." and path.name != "__MACOSX"]
 
 
 def _contents(folder: Path, splits: Collection[str]) -> str:

@@ -19,7 +19,7 @@ from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import LARGEST_FILE, Table, joined
 from auxlearn.data.dataset import TextDataset, split_names
 from auxlearn.data.examples import Tables, read_dataset
-from auxlearn.data.parquet import by_name, class_names_of
+from auxlearn.data.parquet import by_name, check_one_meaning, class_names_of
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS, all_kinds, kind_of
 from auxlearn.kinds.columns import named, passed_over
@@ -161,6 +161,9 @@ def _splits(
             local = datasets.DownloadManager().download(files)
             read = partial(_read_as_told, options, shown) if options else read_tables
             tables = {name: read(list(map(Path, paths))) for name, paths in local.items()}
+            for table in tables.values():
+                for column in (names.keys() & table.columns) - (table.class_names or {}).keys():
+                    check_one_meaning(table.columns[column], names[column], table.where)
             return {
                 name: replace(table, class_names={**names, **(table.class_names or {})})
                 for name, table in tables.items()

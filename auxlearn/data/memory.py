@@ -159,6 +159,12 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     if _is_frame(data):
         names = [str(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
+        used = {SPLIT_COLUMN, columns.text, columns.text_pair, columns.label} - {*names}
+        if in_index := used.intersection(data.index.names):
+            raise DataError(
+                f"{where}: '{min(in_index)}' is the index of the DataFrame, which is not read: "
+                "make it a column by reset_index()"
+            )
         places = [f"{where}, index {shorten(str(index))}" for index in data.index]
     elif _from_datasets(data):
         from auxlearn.data.hub import dataset_table

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, first_line, shorten
+from auxlearn.core.errors import DataError, describe, first_line, shorten
 from auxlearn.core.files import read_file
 from auxlearn.core.table import LARGEST_FILE, Table, check_columns
 
@@ -70,21 +70,25 @@ def _names_of(feature: Any) -> tuple[str, ...]:
         return _names_of(feature[0])
     as_json = feature if isinstance(feature, Mapping) else getattr(feature, "__dict__", {})
     names = as_json.get("names")
-    if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+    if isinstance(names, list) and names:
+        if other := [name for name in names if not isinstance(name, str)]:
+            raise DataError(f"the name of a class is {describe(other[0])}, no text: quote it there")
         return tuple(names)
     inner = as_json.get("feature")
     return _names_of(inner) if inner is not None else ()
 
 
 def by_name(values: Sequence[Any], names: Sequence[str], where: str) -> list[Any]:
-    """Return the names of class numbers, also in lists and as text; -1 is a hidden label, as in
-    GLUE. Whatever is no whole number stays as it is.
+    """Return the names of class numbers, also in lists and as text unless all texts are names; -1
+    is a hidden label, as in GLUE. Whatever is no whole number stays as it is.
     """
+    all_names = texts_in(values) <= {*names, "-1"}
 
     def name(value: Any) -> Any:
         if isinstance(value, list):
             return [name(item) for item in value]
-        if isinstance(value, str) and value not in names and value.lstrip("-").isdecimal():
+        is_name = all_names and value in names
+        if isinstance(value, str) and not is_name and value.lstrip("-").isdecimal():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             return value
@@ -99,3 +103,23 @@ def by_name(values: Sequence[Any], names: Sequence[str], where: str) -> list[Any
         return names[value]
 
     return [name(value) for value in values]
+
+
+def check_one_meaning(values: Sequence[Any], names: Sequence[str], where: str) -> None:
+    """Refuse a column of numbers in text that may be names of classes as well as their places."""
+    texts = texts_in(values) - {"-1"}
+    named = {
+        text: names[int(text)] for text in texts if text.isdecimal() and int(text) < len(names)
+    }
+    if texts and texts <= named.keys() & {*names} and any(text != named[text] for text in texts):
+        first = min(text for text in texts if named[text] != text)
+        raise DataError(
+            f"{where}: {first} may be the name of a class, or the number of that of "
+            f"'{named[first]}': use names that are no numbers, in the README or in the file"
+        )
+
+
+def texts_in(values: Sequence[Any]) -> set[str]:
+    """Return the texts in a column, also in its lists."""
+    cells = (value if isinstance(value, list) else [value] for value in values)
+    return {item for cell in cells for item in cell if isinstance(item, str)}

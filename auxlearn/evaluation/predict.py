@@ -14,6 +14,7 @@ from auxlearn.core.errors import DataError, did_you_mean, is_blank, shorten, som
 from auxlearn.core.files import expand, user_path
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
+from auxlearn.data.audit import SECOND_TEXT
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import check_distinct, is_empty, no_column, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
@@ -89,8 +90,8 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
     return TextSource(read_memory_table(texts), frame=frame)
 
 
-def texts_of(texts: Any, text_column: str | None = None) -> Split:
-    """Return texts, of a file or in memory, as an unlabelled split."""
+def texts_of(texts: Any, text_column: str | None = None) -> tuple[Split, tuple[str, ...]]:
+    """Return texts, of a file or in memory, as an unlabelled split, and notes on their reading."""
     source = table_of(texts)
     if source.listed and text_column not in (None, "text"):
         where = f"{source.table.where} has a text per line and" if isinstance(texts, Path) else ""
@@ -105,7 +106,8 @@ def texts_of(texts: Any, text_column: str | None = None) -> Split:
         hint = did_you_mean(column, source.table.columns)
         where = source.table.where
         raise DataError(f"there is no column '{shorten(column)}' of texts in {where}: {hint}")
-    return Split("texts", tuple(text_values(source.table, column)), None, ())
+    split = Split("texts", tuple(text_values(source.table, column)), None, ())
+    return split, source.table.notes
 
 
 def read_texts_file(path: Path) -> tuple[Table, bool]:
@@ -178,8 +180,10 @@ def classify(
     text_column: str | None = None,
     text_pair_column: str | None = None,
     output: Path | None = None,
-) -> tuple[Table, Columns]:
-    """Classify texts with a finished run, and write the table if asked to."""
+) -> tuple[Table, dict[str, str]]:
+    """Classify texts with a finished run, and write the table if asked to; return it, and what its
+    columns of texts are read as.
+    """
     if output is not None:
         check_output_file(output, FORMATS, [] if source.path is None else [source.path])
     model_of(run)
@@ -220,7 +224,12 @@ def classify(
     table = replace(table, columns=table.columns | added)
     if output is not None:
         write_table(output, table)
-    return table, columns
+    if pairs is not None:
+        return table, {"text": columns.text, "text_pair": columns.text_pair}
+    if unread := [name for name in source.table.columns if SECOND_TEXT.fullmatch(name)]:
+        note = f"column '{shorten(unread[0])}' is not read: the run was trained on single texts"
+        table = replace(table, notes=(*table.notes, note))
+    return table, {"text": columns.text}
 
 
 def prediction_columns(

@@ -61,7 +61,7 @@ def score(
     place = None if output is None else expand(output)
     if place is not None:
         check_output_file(place, FORMATS, [encoder, *([texts] if isinstance(texts, Path) else [])])
-    split = texts_of(texts, text_column)
+    split, notes = texts_of(texts, text_column)
 
     import pandas
 
@@ -76,7 +76,7 @@ def score(
         loaded = load_encoder(str(encoder), ["unused"], do_lower_case=do_lower_case)
     check_length(loaded.config, max_length)
     show = reporter or default_reporter(verbose)
-    for line in loaded.notes:
+    for line in (*notes, *loaded.notes):
         show.message(line)
     whole = token_counts(loaded.tokenizer, split)[:, 0]
     if whole.max() > max_length:

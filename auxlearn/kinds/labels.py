@@ -7,6 +7,7 @@ import json
 import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -210,6 +211,31 @@ def joined_label(
             if len(parts) > 1 and all(part in known for part in parts):
                 return name
     return ""
+
+
+def look_joined(names: Sequence[str], divides: str, may_divide: str) -> list[str]:
+    """Return labels that look like several: a part by a mark that ``divides`` is in another; a part
+    by a comma or ``#`` is a label; or all parts are in others, one of which is a label or at
+    another place there, unlike in ``FOOD#PRICES, FOOD#QUALITY, BAR#PRICES``.
+    """
+    for mark in divides + may_divide:
+        parts = {name: parts_of(name, mark) for name in names}
+        count = Counter(part for split in parts.values() for part in {*split} if part)
+        at = {(part, place) for split in parts.values() for place, part in enumerate(split)}
+        places = Counter(part for part, _ in at)
+        several = {name: split for name, split in parts.items() if len(split) > 1}
+        whole = {name for name, split in several.items() if all(count[part] > 1 for part in split)}
+        moved = any(part in parts or places[part] > 1 for name in whole for part in parts[name])
+        joined = [
+            name
+            for name, split in several.items()
+            if (name in whole and moved)
+            or (mark in divides and any(count[part] > 1 for part in split))
+            or (mark in ",#" and any(part in parts for part in split))
+        ]
+        if joined:
+            return joined
+    return []
 
 
 def parts_of(name: str, separator: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,7 +13,7 @@ from auxlearn.core.lazy import Deferred
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import LEAST, ClassScores, Decisions, Kind, ReadLabels, most_frequent
 from auxlearn.kinds.columns import is_list, values_of
-from auxlearn.kinds.labels import SEPARATORS, joined_label, listed, parts_of, read_names
+from auxlearn.kinds.labels import SEPARATORS, joined_label, listed, look_joined, read_names
 from auxlearn.kinds.metrics import Metric, f1_of, of_counts, smooth_f1
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 
@@ -288,18 +287,12 @@ def _check_joined(
     alone = alone and all(len(names) < 2 for names in labels)
     joined = joined_label(names, renamed, SEPARATORS if alone else "|;,<")
     if not joined and alone:
-        parts = {
-            name: parts_of(name, mark)
-            for name in names
-            for mark in ",;<"
-            if mark in name and name not in renamed
-        }
-        counts = Counter(part for name in names for part in {*parts.get(name, [name])})
-        shared = (name for name in parts if any(counts[part] > 1 for part in parts[name]))
-        joined = next(shared, "")
+        open_names = [name for name in names if name not in renamed]
+        joined = next(iter(look_joined(open_names, "|;,<", "#/+& ")), "")
     if joined:
         row = next(row for row, names in enumerate(labels) if joined in names)
         raise DataError(
             f"{table.place(row)}: the label '{shorten(joined)}' in column '{shorten(column)}' "
-            "looks like several labels: join them by |, or write a list in JSON"
+            "looks like several labels: join them by |, or write a list in JSON; --labels says "
+            "that it is one"
         )

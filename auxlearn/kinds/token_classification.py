@@ -45,6 +45,7 @@ _SCHEMES = {
     "suffix": re.compile(r"(?P<type>.+)[-_:/.](?P<mark>[BIMELSUW])"),
     "bare": re.compile(r"(?P<mark>[BIMELSUW])(?P<type>)"),
 }
+_NESTED = re.compile(r"[BIMELSUW]-.+[|,;/+#][BIMELSUW]-.+")
 _FIRST, _LAST = {*"BSUW"}, {*"ELSUW"}  # marks that begin and that end a span
 _FEW_EXAMPLES = 10  # of which each may well be a single word
 _LIKE_SPAN = re.compile(r"[BI]|[BI][-_:/.].+|.+[-_:/.][BI]", re.IGNORECASE)
@@ -298,13 +299,14 @@ def _as_bio(tags: Sequence[str], scheme: re.Pattern[str]) -> tuple[str, ...]:
 
 
 def _check_brackets(table: Table, column: str, labels: Sequence[Sequence[str]]) -> None:
-    """Refuse the columns of CoNLL-2012, whose brackets would be read as tags."""
+    """Refuse the columns of CoNLL-2012, whose brackets would be read as tags, and nested spans."""
     for row, tags in enumerate(labels):
         for tag in tags:
-            if "*" in tag and {*"()"} & {*tag}:
+            if ("*" in tag and {*"()"} & {*tag}) or _NESTED.fullmatch(tag):
+                what = "a bracket of CoNLL-2012 or OntoNotes" if "*" in tag else "of several spans"
                 raise DataError(
-                    f"{table.place(row)}: the tag '{shorten(tag)}' in column '{column}' is a "
-                    "bracket of CoNLL-2012 or OntoNotes: write spans as B-TYPE, I-TYPE and O"
+                    f"{table.place(row)}: the tag '{shorten(tag)}' in column '{column}' is {what}: "
+                    "write spans as B-TYPE, I-TYPE and O"
                 )
 
 

@@ -252,7 +252,7 @@ def pretrain(
         texts = _read_texts(dataset, None, given)
         dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
     elif corpus is not None and in_memory(corpus):
-        texts = replace(texts_of(corpus, given.text_column), name="corpus")
+        texts = replace(texts_of(corpus, given.text_column)[0], name="corpus")
         corpus = f"texts in memory {content_key(texts.texts)}"
     names = {"dataset": dataset and str(dataset), "corpus": corpus and str(corpus)}
     given = given.model_copy(update=names)

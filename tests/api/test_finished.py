@@ -225,6 +225,10 @@ def test_a_model_of_pairs_refuses_single_texts(trained_on, tmp_path):
     assert len(auxlearn.predict(trained_on[True], ["a"], ["b"])) == 1
     with pytest.raises(DataError, match="single texts, but the run was trained on pairs"):
         auxlearn.evaluate(trained_on[True], ROWS)
+    ROWS.assign(text_pair="b").to_csv(tmp_path / "two.csv")
+    shown = call("predict", trained_on[False], "--file", tmp_path / "two.csv", "--json")
+    assert "column 'text_pair' is not read: the run was trained on single" in shown.stderr
+    assert all("text_pair" not in json.loads(line) for line in shown.stdout.splitlines())
     # A column of the default name is not read by a model of single texts.
     frame = ROWS.assign(text_pair="x")
     found = auxlearn.predict(trained_on[False], frame)
@@ -359,6 +363,13 @@ SCORED = ["The parser reads a file.", "A tagger learns words."]
 def test_a_missing_value_is_no_text(one_layer, missing, make):
     with helpers.one_line(UserError, "column 'text'"):
         auxlearn.score(one_layer, make(["a", missing]))
+
+
+def test_blank_lines_of_a_file_that_is_scored_are_said(one_layer, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("\n\n".join(SCORED))
+    frame = auxlearn.score(one_layer, tmp_path / "a.txt", level="text")
+    assert len(frame) == len(SCORED)
+    assert "blank lines are left out: line" in "".join(capsys.readouterr())
 
 
 def test_a_table_in_memory_is_read_by_its_column(one_layer):

@@ -210,6 +210,18 @@ MISTAKES = {
     ),
     "a path as a split": ({"train": PLAIN, "../x": PLAIN}, "'../x' is not a plain name"),
     "two dev splits": ({"train": PLAIN, "dev": PLAIN, "Dev": PLAIN}, "'dev', 'Dev' are one split"),
+    "splits in the index": (
+        FRAME.set_index("split"),
+        "'split' is the index of the DataFrame, which is not read: make it a column",
+    ),
+    "answers of annotators": (
+        PLAIN.assign(answer=["accept"] * (len(PLAIN) - 2) + ["ignore", "reject"]),
+        "column 'answer' holds 'ignore' (and 1 more): delete rows whose label is not accepted",
+    ),
+    "splits by other words": (
+        PLAIN.assign(Usage=["Training"] * (len(PLAIN) - 2) + ["PublicTest", "PrivateTest"]),
+        "column 'Usage' holds PrivateTest, PublicTest, Training: if it divides the table",
+    ),
     "a transform": (
         Dataset.from_pandas(PLAIN).with_transform(lambda rows: rows),
         "data in memory has a transform (set_transform), which would not be applied: apply it",

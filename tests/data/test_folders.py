@@ -199,6 +199,38 @@ INCOMPLETE = {
         {"train/x/1.txt": "a", "train/y/1.txt": "b", "train/z/more/1.txt": "c"},
         "train/z/more is a folder: texts are read of train/CLASS/FILE.txt",
     ),
+    "annotations beside texts": (
+        {"train/x/1.txt": "a", "train/x/1.ann": "T1", "train/y/1.txt": "b"},
+        "train has files of 2 formats (1.ann, 1.txt): leave those of one there",
+    ),
+    "files of a system beside texts": (
+        {"train/x/1": "a", "train/y/1": "b", "train/y/Thumbs.db": ""},
+        "train has files of 2 formats (1, Thumbs.db)",
+    ),
+    "a table in two formats": (
+        {"train/a.csv": ONE, "train/a.jsonl": json.dumps({"text": "c", "label": "x"})},
+        "train has files of 2 formats (a.csv, a.jsonl)",
+    ),
+    "a folder beside a table": (
+        {"train.csv": ONE, "test/a.csv": TWO},
+        "has tables (train.csv) and the folders test, which would be left out",
+    ),
+    "texts without classes": (
+        {"train/x/1.txt": "a", "train/y/1.txt": "b", "test/1.txt": "c"},
+        "test would be left out, as it holds no tables, and no folders for the classes of train",
+    ),
+    "a split of another form": (
+        {"train/a.csv": ONE, "test/a.txt": "c"},
+        "test would be left out, as it holds no tables",
+    ),
+    "a folder of classes beside a table": (
+        {"train.csv": ONE, "test/x/1.txt": "a", "test/y/1.txt": "b"},
+        "has tables (train.csv) and the folders test, which would be left out",
+    ),
+    "a README with a byte order mark": (
+        {"README.md": "\ufeff---\nconfigs:\n---\n", "train.csv": ONE},
+        "README.md begins with a byte order mark: save it without",
+    ),
     "saved without rows": (
         {"state.json": json.dumps(NO_ROWS), "dataset_info.json": "{}"},
         "has no rows: save_to_disk wrote a split without any",
@@ -213,10 +245,85 @@ INCOMPLETE = {
 @pytest.mark.parametrize("case", INCOMPLETE)
 def test_what_would_be_read_as_less_or_as_something_else_is_refused(case, tmp_path):
     files, said = INCOMPLETE[case]
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content)
+    write_files(tmp_path, files)
     assert said in message(tmp_path)
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+
+
+#: Files of a split's folder, what is read of them, and what is said.
+READ = {
+    "hidden beside classes": (
+        {
+            "x/1.txt": "a",
+            "y/1.txt": "b",
+            "y/.DS_Store": "",
+            ".git/1.txt": "c",
+            "__MACOSX/1.txt": "",
+        },
+        {"a": "x", "b": "y"},
+        (),
+    ),
+    "hidden beside a table": ({"a.csv": ONE, "._a.csv": "\0"}, {"a": "x", "b": "y"}, ()),
+    "ends of numbers": ({"x/1.7c53a9": "a", "y/1.e4f1b2": "b"}, {"a": "x", "b": "y"}, ()),
+    "parts": ({"0.csv": ONE, "1.csv": TWO}, {"a": "x", "b": "y", "c": "x", "d": "y"}, ()),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_what_is_read_of_the_folder_of_a_split(case, tmp_path):
+    files, labels, notes = READ[case]
+    write_files(tmp_path / "train", files)
+    dataset = read_folder(tmp_path)
+    assert {row["text"]: row["label"] for row in dataset.splits["train"].rows()} == labels
+    assert dataset.notes == notes
+
+
+def test_folders_of_further_splits_are_evaluation_sets(tmp_path):
+    texts = {"train/x/1.txt": "a", "train/y/1.txt": "b", "test/x/1.txt": "c", "hard/y/1.txt": "d"}
+    write_files(tmp_path, {**texts, "val/x/1.txt": "e", "validation/x/1.txt": "f", "src/z/z": ""})
+    splits = read_folder(tmp_path).splits
+    assert {name: split.texts for name, split in splits.items()} == {
+        **{"train": ("a", "b"), "dev": ("e",), "test": ("c",)},
+        **{"hard": ("d",), "validation": ("f",)},
+    }
+    write_files(tmp_path / "tables", {"train/a.csv": ONE, "test/a.csv": TWO, "ood/a.csv": TWO})
+    assert set(read_folder(tmp_path / "tables").splits) == {"train", "test", "ood"}
+
+
+#: Names of classes in a README, labels of a table, and the classes that they are; none if unclear.
+NUMBERED = {
+    "numbers of names that are numbers": ("123", ".csv", "012", "123"),
+    "whole numbers": ("123", ".jsonl", [0, 1], "12"),
+    "names that are numbers": ("123", ".csv", "123", "123"),
+    "the same": ("01", ".csv", "01", "01"),
+    "names of words": (["neg", "pos"], ".csv", ["1", "neg"], ["pos", "neg"]),
+    "swapped": ("10", ".csv", "01", None),
+    "both": ("123", ".csv", "12", None),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERED)
+def test_numbers_are_those_of_classes_or_their_names_throughout(case, tmp_path):
+    names, suffix, labels, expected = NUMBERED[case]
+    rows = [{"text": f"t{row}", "label": label} for row, label in enumerate(labels)]
+    write_table(tmp_path / f"train{suffix}", rows)
+    listed = "".join(f"          '{place}': '{name}'\n" for place, name in enumerate(names))
+    features = f"  - name: label\n    dtype:\n      class_label:\n        names:\n{listed}"
+    text = "  - name: text\n    dtype: string\n"
+    (tmp_path / "README.md").write_text(f"---\ndataset_info:\n  features:\n{text}{features}---\n")
+    if expected is None:
+        assert "may be the name of a class, or the number of that of" in message(tmp_path)
+    else:
+        rows = read_folder(tmp_path).splits["train"].rows()
+        assert [row["label"] for row in rows] == list(expected)
+        readme = (tmp_path / "README.md").read_text().replace(f"'{names[0]}'\n", "no\n")
+        (tmp_path / "README.md").write_text(readme)
+        assert "the name of a class is False, no text: quote it there" in message(tmp_path)
 
 
 def test_a_readme_that_names_the_classes_alone_is_read(tmp_path):

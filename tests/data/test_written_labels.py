@@ -54,6 +54,13 @@ JOINED = {
     "every part a label": ([["a,b"], ["a"], ["b"]], "'a,b'"),
     **{f"by {mark}": ([f"a{mark}b", "a", "b"], f"'a{mark}b'") for mark in ("#", " ", "/", " & ")},
     "plus signs": (["a+b+a", "a", "b"], "'a+b+a'"),
+    **{
+        f"a part joined alone, {mark!r}": (
+            [f"all{mark}a", f"all{mark}b", "a", "b"],
+            f"'all{mark}a'",
+        )
+        for mark in "#/+ "
+    },
 }
 
 
@@ -539,6 +546,6 @@ def test_rows_of_empty_cells_and_headers_among_the_rows(suffix, tmp_path):
     assert found.splits["train"].texts == ("a", "b", "c")
     assert "train, dev: rows of empty cells that were left out: 2" in found.notes
     with path.open("a") as file:
-        file.write((rows[0] + "\nd,y,4\n" + rows[0] + "\n").replace(",", mark))
+        file.write((f"\ufeff{rows[0]}\nd,y,4\nText, Label,n\n").replace(",", mark))
     with one_line(DataError, f"dev{suffix}:8: the header again (and 1 more): delete the row"):
         load(tmp_path)

@@ -174,6 +174,11 @@ BAD = {
         tokens(["a", "b"], ["(PER*", "*)"]),
         "a bracket of CoNLL-2012",
     ),
+    "a tag of two spans": (
+        None,
+        tokens(["a", "b"], ["B-PER|B-ORG", "O"]),
+        "the tag 'B-PER|B-ORG' in column 'tags' is of several spans",
+    ),
     "null for tags": ("token_classification", tokens(["a"], None), "a list of tags"),
     "a word that is no text": ("token_classification", tokens(["a", 3], ["O", "O"]), "words"),
     "no list of words": ("token_classification", tokens(7, ["O"]), "a list of words"),
