@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import tokenizers
 import transformers
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 from auxlearn.core.errors import EncoderError, shorten
 from auxlearn.core.settings import ENCODERS, encoder_source
@@ -21,6 +22,14 @@ from auxlearn.encoders.weights import read_settings
 #: those of cased encoders, none in those of uncased ones.
 CAPITALS = 0.05
 
+#: Settings of tokenizer_config.json that go before tokenizer.json, and what they are called there.
+_BEFORE = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+    "add_prefix_space": "add_prefix_space",
+}
+
 
 def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
     """Load the fast tokenizer of an encoder, which pads and truncates on the right. Special tokens
@@ -30,23 +39,27 @@ def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
     with encoder_files(name) as folder:
         if do_lower_case is None and not _casing_is_said(folder):
             do_lower_case = _known_casing(name)
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {
+            "split_special_tokens": True,
+            "padding_side": "right",
+            "truncation_side": "right",
+        }
         if do_lower_case is not None:
             options["do_lower_case"] = do_lower_case
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        if getattr(config, "type_vocab_size", None) == 1:  # it has no second segment
+        segments = getattr(config, "type_vocab_size", None)
+        if segments == 1:  # it has no second segment
             options["model_input_names"] = ["input_ids", "attention_mask"]
         _check_sentencepiece(name, folder)
-        tokenizer = AutoTokenizer.from_pretrained(
-            folder,
-            split_special_tokens=True,
-            padding_side="right",
-            truncation_side="right",
-            trust_remote_code=False,
-            **options,
-        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **options)
         _check_tokens(name, folder, tokenizer)
-        if do_lower_case not in (None, lower_cases(tokenizer)):
+        tokenizer = _as_in_tokenizer_json(folder, tokenizer, options)
+        has_types = any(tokenizer.backend_tokenizer.encode("a", "a").type_ids)
+        if (segments or 1) > 1 and has_types and "model_input_names" not in _settings(folder):
+            # The general class of transformers leaves out what tells the texts of a pair apart.
+            names = ["input_ids", "token_type_ids", "attention_mask"]
+            tokenizer.model_input_names = tokenizer.init_kwargs["model_input_names"] = names
+        if do_lower_case not in (None, lower_cases(tokenizer.backend_tokenizer)):
             raise EncoderError(
                 f"do_lower_case: the tokenizer of encoder '{name}' has its casing fixed in "
                 "tokenizer.json: leave the option out"
@@ -62,11 +75,18 @@ def loading_notes(name: str, tokenizer: Any, do_lower_case: bool | None = None) 
     capitals = sum(token != token.lower() for token in vocabulary) / max(1, len(vocabulary))
     with encoder_files(name) as folder:
         casing_is_said = do_lower_case is not None or _casing_is_said(folder)
-        if lower_cases(tokenizer) and not casing_is_said and capitals > CAPITALS:
+        if lower_cases(tokenizer.backend_tokenizer) and not casing_is_said and capitals > CAPITALS:
             notes.append(
                 f"warning: texts are lower-cased for {name}, as transformers does where the files "
                 f"of an encoder do not say so, but {capitals:.0%} of its vocabulary has capitals: "
                 "if it is a cased encoder, use --no-do-lower-case"
+            )
+        path, said = folder / "tokenizer.json", _settings(folder).get("do_lower_case")
+        is_open = do_lower_case is None and said is not None and path.exists()
+        if is_open and said != lower_cases(tokenizers.Tokenizer.from_file(str(path))):
+            notes.append(
+                f"warning: tokenizer_config.json of {name} says do_lower_case: {said}, and "
+                "tokenizer.json the contrary: set --do-lower-case or --no-do-lower-case"
             )
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if config.pad_token_id not in (None, tokenizer.pad_token_id):
@@ -82,9 +102,9 @@ def loading_notes(name: str, tokenizer: Any, do_lower_case: bool | None = None) 
     return notes
 
 
-def lower_cases(tokenizer: Any) -> bool:
+def lower_cases(backend: tokenizers.Tokenizer) -> bool:
     """Return whether a tokenizer lower-cases texts."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
+    normalizer = backend.normalizer
     return normalizer is not None and "A" not in normalizer.normalize_str("A")
 
 
@@ -95,12 +115,39 @@ def _known_casing(name: str) -> bool | None:
     return None if casing == "unsaid" else casing == "uncased"
 
 
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    return read_settings(path) if path.exists() else {}
+
+
 def _casing_is_said(folder: Path) -> bool:
     """Return whether the files of a tokenizer say whether texts are lower-cased."""
-    settings = folder / "tokenizer_config.json"
-    return (folder / "tokenizer.json").exists() or (
-        settings.exists() and "do_lower_case" in read_settings(settings)
-    )
+    return (folder / "tokenizer.json").exists() or "do_lower_case" in _settings(folder)
+
+
+def _as_in_tokenizer_json(folder: Path, tokenizer: Any, options: dict[str, Any]) -> Any:
+    """Return a tokenizer that reads texts as tokenizer.json says: for most classes transformers
+    takes the vocabulary alone from it, and all else from the defaults of the class.
+    """
+    path = folder / "tokenizer.json"
+    if not path.exists() or type(tokenizer) is PreTrainedTokenizerFast:
+        return tokenizer
+    rebuilt, shipped = tokenizer.backend_tokenizer, tokenizers.Tokenizer.from_file(str(path))
+    parts, settings = (shipped.normalizer, shipped.pre_tokenizer), _settings(folder) | options
+    for part in parts:
+        for key, attribute in _BEFORE.items():
+            if settings.get(key) is not None and hasattr(part, attribute):
+                setattr(part, attribute, settings[key])
+    fixed = "do_lower_case" in options and not hasattr(shipped.normalizer, "lowercase")
+    if fixed or repr(parts) == repr((rebuilt.normalizer, rebuilt.pre_tokenizer)):
+        return tokenizer
+    options = {"model_input_names": tokenizer.model_input_names, **options}
+    options = {**tokenizer.special_tokens_map, **options}
+    as_shipped = PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False, **options)
+    as_shipped.backend_tokenizer.normalizer, as_shipped.backend_tokenizer.pre_tokenizer = parts
+    if not shipped.num_special_tokens_to_add(is_pair=True):
+        as_shipped.backend_tokenizer.post_processor = rebuilt.post_processor
+    return as_shipped
 
 
 def _check_sentencepiece(name: str, folder: Path) -> None:
@@ -121,8 +168,7 @@ def _check_tokens(name: str, folder: Path, tokenizer: Any) -> None:
         raise EncoderError(
             f"encoder '{name}' has no fast tokenizer: convert it to a tokenizer.json first"
         )
-    path = folder / "tokenizer_config.json"
-    named = read_settings(path).get("tokenizer_class") if path.exists() else None
+    named = _settings(folder).get("tokenizer_class")
     for kind, token in (("mask", tokenizer.mask_token_id), ("padding", tokenizer.pad_token_id)):
         if token is not None:
             continue

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
+import tokenizers
 import torch
 import transformers
+from tokenizers import normalizers, pre_tokenizers
 
 from auxlearn.core.errors import EncoderError
 from auxlearn.core.settings import ENCODERS, REDIRECTED
 from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.source import encoder_content
-from auxlearn.encoders.tokenizer import load_tokenizer
+from auxlearn.encoders.tokenizer import load_tokenizer, loading_notes
 from auxlearn.kinds.base import kind_of
 from tests.encoders import replicas
 from tests.encoders.replicas import REPOSITORIES, WEIGHTS, write
@@ -191,6 +193,109 @@ def test_casing(repository, asked, cased, tmp_path, cache):
 def test_a_casing_that_is_fixed_is_an_error(encoder_folder):
     with one_line(EncoderError, "do_lower_case", "leave the option out"):
         load_tokenizer(str(encoder_folder("roberta")), do_lower_case=True)
+
+
+BERT, BYTES = pre_tokenizers.BertPreTokenizer(), pre_tokenizers.ByteLevel(add_prefix_space=False)
+CASED = normalizers.BertNormalizer(lowercase=False)
+ACCENTS = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+JOINED = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("-", " ")])
+
+
+@pytest.mark.parametrize(
+    ("family", "normalizer", "pre_tokenizer", "settings"),
+    [
+        ("bert", CASED, BERT, None),
+        ("bert", CASED, BERT, {"tokenizer_class": "BertTokenizer"}),
+        ("distilbert", CASED, BERT, {"model_max_length": 64}),
+        ("electra", CASED, BERT, {"model_max_length": 64}),
+        ("bert", ACCENTS, BERT, {"do_lower_case": True}),
+        ("bert", JOINED, BERT, None),
+        ("bert", None, pre_tokenizers.WhitespaceSplit(), None),
+        ("mpnet", CASED, BERT, None),
+        ("roberta", normalizers.Lowercase(), BYTES, None),
+        ("roberta", normalizers.NFKC(), BYTES, None),
+        ("roberta", None, pre_tokenizers.ByteLevel(add_prefix_space=True), None),
+        ("bart", None, pre_tokenizers.ByteLevel(add_prefix_space=True), None),
+    ],
+)
+def test_texts_are_read_as_tokenizer_json_says(
+    family, normalizer, pre_tokenizer, settings, tmp_path
+):
+    """Token by token as the tokenizers library itself reads them, and so by what is exported."""
+    files = replicas.saved(family)
+    shipped = tokenizers.Tokenizer.from_str(files.pop("tokenizer.json").decode())
+    shipped.normalizer, shipped.pre_tokenizer = normalizer, pre_tokenizer
+    shipped.add_tokens(["Et-Al"])
+    config = json.loads(files["config.json"]) | {"vocab_size": shipped.get_vocab_size()}
+    del files["tokenizer_config.json"], files["model.safetensors"]
+    model = transformers.AutoModelForMaskedLM.from_config(
+        transformers.AutoConfig.for_model(**config)
+    )
+    model.save_pretrained(tmp_path / "encoder")
+    write(tmp_path / "encoder", {"tokenizer.json": shipped.to_str().encode()})
+    if settings is not None:
+        write(tmp_path / "encoder", {"tokenizer_config.json": replicas.as_json(settings)})
+    encoder = load_encoder(str(tmp_path / "encoder"), LABELS)
+    encoder.save(tmp_path / "model", max_length=32)
+    exported = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    again = load_tokenizer(str(tmp_path / "model"))
+    shipped.encode_special_tokens = True
+    texts = [
+        "The Parser of Smith",
+        " caf\u00e9 \ufb01rst  Caf\u00c9",
+        "a word-based Et-Al x",
+        "[MASK]",
+    ]
+    for text in texts:
+        for loaded in (encoder.tokenizer, exported, again):
+            assert loaded(text)["input_ids"] == shipped.encode(text).ids, text
+    single, pair = shipped.encode(texts[0]), shipped.encode(texts[0], texts[1])
+    assert encoder.tokenizer(texts[0], return_offsets_mapping=True)["offset_mapping"] == (
+        single.offsets
+    )
+    assert encoder.tokenizer(texts[0], texts[1])["input_ids"] == pair.ids
+    assert not [note for note in encoder.notes if "lower-cased" in note]
+
+
+@pytest.mark.parametrize("family", ["bert", "electra"])
+def test_an_option_goes_before_tokenizer_json(family, tmp_path):
+    files = replicas.saved(family)
+    shipped = tokenizers.Tokenizer.from_str(files["tokenizer.json"].decode())
+    shipped.normalizer = ACCENTS
+    files["tokenizer.json"] = shipped.to_str().encode()
+    files["tokenizer_config.json"] = b"{}"
+    folder = str(write(tmp_path / "encoder", files))
+    text = "The Caf\u00e9"
+    for asked in (None, True, False):
+        normalizer = load_tokenizer(folder, asked).backend_tokenizer.normalizer
+        assert normalizer.normalize_str(text) == (text if asked is False else text.lower())
+    write(tmp_path / "encoder", {"tokenizer_config.json": b'{"do_lower_case": false}'})
+    encoder = load_encoder(folder, LABELS)
+    assert encoder.tokenizer.backend_tokenizer.normalizer.normalize_str(text) == text
+    for asked, notes in (
+        (None, encoder.notes),
+        (False, loading_notes(folder, encoder.tokenizer, False)),
+    ):
+        contrary = [note for note in notes if "False, and tokenizer.json the contrary" in note]
+        assert bool(contrary) == (asked is None)
+
+
+@pytest.mark.parametrize(
+    ("family", "tokenizer_class"),
+    [("bert", "PreTrainedTokenizerFast"), ("bert", "BertTokenizer"), ("albert", "AlbertTokenizer")],
+)
+def test_the_segments_of_a_pair_are_told_apart(family, tokenizer_class, tmp_path):
+    files = replicas.saved(family)
+    settings = json.loads(files["tokenizer_config.json"]) | {"tokenizer_class": tokenizer_class}
+    settings.pop("model_input_names", None)
+    files["tokenizer_config.json"] = replicas.as_json(settings)
+    encoder = load_encoder(str(write(tmp_path / "encoder", files)), LABELS)
+    encoder.save(tmp_path / "model", max_length=32)
+    exported = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    for loaded in (encoder.tokenizer, exported):
+        first, second = (loaded.tokenize(text) for text in ("the tagger", "the corpus"))
+        types = loaded("the tagger", "the corpus")["token_type_ids"]
+        assert types == [0] * (len(first) + 2) + [1] * (len(second) + 1)
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "distilroberta-base", "camembert-base"])
