@@ -72,7 +72,7 @@ def _names_of(feature: Any) -> tuple[str, ...]:
     names = as_json.get("names")
     if isinstance(names, list) and names:
         if other := [name for name in names if not isinstance(name, str)]:
-            raise DataError(f"the name of a class is {describe(other[0])}, no text: quote it there")
+            raise DataError(f"class names of a README: {describe(other[0])} is no text: quote it")
         return tuple(names)
     inner = as_json.get("feature")
     return _names_of(inner) if inner is not None else ()

@@ -323,7 +323,7 @@ def test_numbers_are_those_of_classes_or_their_names_throughout(case, tmp_path):
         assert [row["label"] for row in rows] == list(expected)
         readme = (tmp_path / "README.md").read_text().replace(f"'{names[0]}'\n", "no\n")
         (tmp_path / "README.md").write_text(readme)
-        assert "the name of a class is False, no text: quote it there" in message(tmp_path)
+        assert "class names of a README: False is no text: quote it" in message(tmp_path)
 
 
 def test_a_readme_that_names_the_classes_alone_is_read(tmp_path):
