@@ -28,11 +28,11 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _DECORATOR = re.compile(r'^@\w+\(\s*"([a-z][a-z0-9_]*)"', re.MULTILINE)
 #: Base class by kind of plug-in, and what every class of the kind has.
 _INTERFACE = {
-    "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict")),
-    "loss": ("PrimaryLoss", ("takes", "prepare", "loss", "state_dict")),
-    "weighting": ("Weighting", ("weights", "step", "state_dict")),
+    "auxiliary task": ("AuxiliaryTask", ("prepare", "loss", "items", "state_dict", "Options")),
+    "loss": ("PrimaryLoss", ("takes", "prepare", "loss", "state_dict", "Options")),
+    "weighting": ("Weighting", ("weights", "step", "state_dict", "Options")),
     "reporter": ("RunReporter", ("log",)),
-    "executor": ("Executor", ("submit", "wait", "stop", "close")),
+    "executor": ("Executor", ("submit", "wait", "stop", "close", "Options")),
     "kind of labels": ("Kind", ("read", "loss", "scores")),
 }
 
@@ -71,9 +71,11 @@ class Registry:
                     f"{self.kind} '{name}' of {cls.__module__} is taken by {other}: "
                     "choose another name"
                 )
+            self._check_interface(name, cls)
             self._code[name] = {} if name in self._builtin else _code_of(cls)
+            if cls not in self._registered.values():  # under another name, it keeps its first one
+                cls.name = name  # type: ignore[attr-defined]
             self._registered[name] = cls
-            cls.name = name  # type: ignore[attr-defined]
             return cls
 
         return decorate
@@ -129,22 +131,25 @@ class Registry:
         return [name for name, cls in self._registered.items() if cls.__module__ == module]
 
     def options(self, name: str) -> Any:
-        cls = self.get(name)
+        return self.get(name).Options
+
+    def _check_interface(self, name: str, cls: type) -> None:
+        """Refuse a class that is none of the kind, which would fail wherever all are asked."""
         base, needed = _INTERFACE[self.kind]
         missing = sorted(getattr(cls, "__abstractmethods__", ()))
-        missing += [member for member in (*needed, "Options") if not hasattr(cls, member)]
-        which = f"{self.kind} '{canonical(name)}' ({cls.__module__}.{cls.__qualname__})"
+        missing += [member for member in needed if not hasattr(cls, member)]
+        which = f"{self.kind} '{name}' ({cls.__module__}.{cls.__qualname__})"
         if missing:
             raise ConfigError(
                 f"{which} does not define {', '.join(missing)}: derive it from {base} of "
                 "auxlearn.plugins, and define them"
             )
-        if not hasattr(cls.Options, "model_fields"):
+        options = getattr(cls, "Options", None)
+        if "Options" in needed and not hasattr(options, "model_fields"):
             raise ConfigError(
                 f"{which}: Options is no class of settings: derive it from Settings of "
                 "auxlearn.plugins"
             )
-        return cls.Options
 
     def code_digests(self, name: str) -> Mapping[str, str]:
         """Return digests of the code of a plug-in as this process has imported it."""

@@ -10,6 +10,7 @@ import pytest
 
 from auxlearn.core import registry
 from auxlearn.core.errors import ConfigError
+from auxlearn.core.files import content_digest
 from auxlearn.core.registry import (
     LOSSES,
     REPORTERS,
@@ -28,14 +29,29 @@ def tasks():
     return Registry("auxiliary task", "tasks", "nobody.announces")
 
 
+class Usable:
+    """What every task has."""
+
+    prepare = loss = items = state_dict = None
+    Options = AuxiliaryTask.Options
+
+
+#: The same in a file.
+BODY = """
+    prepare = loss = items = state_dict = None
+    Options = type("Options", (), {"model_fields": {}})
+"""
+
+
 def test_a_name_belongs_to_one_class(tasks):
     for _ in range(2):  # as a module that is reloaded defines it
 
         @tasks.register("mine")
-        class Mine:
+        class Mine(Usable):
             pass
 
-    assert Mine.name == "mine"
+    assert tasks.register("second_name")(Mine).name == "mine"
+    assert tasks._registered.pop("second_name") is Mine
     assert tasks.names() == sorted([*TASKS._builtin, "mine"])
     taken = rf"task 'mine' of {__name__} is taken by {__name__}.test_.*: choose another name$"
     with pytest.raises(ConfigError, match=taken):
@@ -50,6 +66,11 @@ def test_a_built_in_name_is_taken_before_it_is_loaded_and_functions_are_not_regi
         tasks.register("mine")(lambda: None)
     with pytest.raises(ConfigError, match=r"task 'mine' is <class 'dict'>"):
         tasks.register("mine")(dict)
+    for base, missing in ((object, "prepare, loss, items"), (AuxiliaryTask, "loss")):
+        with one_line(ConfigError, f"does not define {missing}", "derive it from AuxiliaryTask"):
+            tasks.register("mine")(type("Mine", (base,), {}))
+    with one_line(ConfigError, "Options is no class of settings"):
+        tasks.register("mine")(type("Mine", (Usable,), {"Options": int}))
     assert "mine" not in tasks.names()
 
 
@@ -89,7 +110,8 @@ def plugin(path, body):
 
 def test_a_file_registers_a_task(tmp_path):
     path = plugin(
-        tmp_path / "my task.py", '@register_task("from_file")\nclass Mine:\n    origin = __file__\n'
+        tmp_path / "my task.py",
+        f'@register_task("from_file")\nclass Mine:{BODY}    origin = __file__\n',
     )
     load_plugin(path)
     first = TASKS.get("from_file")
@@ -102,12 +124,12 @@ def test_a_file_registers_a_task(tmp_path):
 def test_an_edited_file_replaces_its_earlier_version(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)  # whatever the environment says
     path = tmp_path / "edited.py"
-    body = '@register_task("edited")\nclass Mine:\n    version = {}\n'
+    body = f'@register_task("edited")\nclass Mine:{BODY}    version = '
     for version in (1, 2, 1):
-        load_plugin(plugin(path, body.format(version)))
+        load_plugin(plugin(path, f"{body}{version}\n"))
         assert TASKS.get("edited").version == version
     assert [found.name for found in tmp_path.iterdir()] == ["edited.py"]  # no bytecode beside it
-    other = plugin(tmp_path / "other.py", body.format(3))
+    other = plugin(tmp_path / "other.py", f"{body}3\n")
     assert "is taken by auxlearn_plugin_edited_" in refusal(other)
 
 
@@ -140,7 +162,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def test_an_installed_package_declares_a_task(installed):
-    tasks = installed("class Mine:\n    pass\n", theirs="Mine")
+    tasks = installed(f"class Mine:{BODY}", theirs="Mine")
     assert tasks.names() == ["theirs"]
     assert "a_package_with_tasks" not in sys.modules  # nothing is imported before it is wanted
     cls = tasks.get("theirs")
@@ -156,12 +178,12 @@ def test_a_declared_class_is_identified_by_module_and_distribution(
 ):
     body = "from a_helper import Base\n\nclass Mine(Base):\n    pass\n"
     monkeypatch.delitem(sys.modules, "a_helper", raising=False)
-    (tmp_path / "a_helper.py").write_text("class Base:\n    pass\n")
+    (tmp_path / "a_helper.py").write_text(f"class Base:{BODY}")
     tasks = installed(body, theirs="Mine")
     first = dict(tasks.code_digests("theirs"))
     assert first == {
         "module a_package_with_tasks": sha256(body.encode()).hexdigest(),
-        "module a_helper": sha256(b"class Base:\n    pass\n").hexdigest(),
+        "module a_helper": content_digest(tmp_path / "a_helper.py"),
     }
     assert tasks.code_digests("theirs") == first
     edited = installed(body + "# another line\n", theirs="Mine").code_digests("theirs")
@@ -213,6 +235,7 @@ def same(function):
 def made(size):
     class Mine:
         Options = Options
+        prepare = items = state_dict = None
 
         def loss(self, started={default}):
             sums = [(lambda: RATE * size * helper() * TABLE["a"]["b"])() for _ in WORDS]
@@ -266,6 +289,5 @@ def test_a_class_of_a_script_is_told_apart_by_all_that_it_uses(tmp_path):
 
 def test_a_task_is_no_loss():
     losses = Registry("loss", "losses", "nobody.announces")
-    losses.register("mine")(type("Mine", (AuxiliaryTask,), {}))
     with one_line(ConfigError, "loss 'mine'", "takes", "derive it from PrimaryLoss"):
-        losses.options("mine")
+        losses.register("mine")(type("Mine", (AuxiliaryTask,), {}))
