@@ -56,6 +56,11 @@ def _check_architecture(folder: Path) -> None:
     if own_code and model_type not in FAMILIES:
         raise code_of_its_own(str(folder))
     family_of(model_type)
+    if config.get("is_decoder"):
+        raise EncoderError(
+            f"{folder / 'config.json'} says is_decoder, so that no token would see those after it: "
+            "set it to false if the model has been trained to see them"
+        )
 
 
 def code_of_its_own(name: str) -> EncoderError:

@@ -81,12 +81,21 @@ def loading_notes(name: str, tokenizer: Any, do_lower_case: bool | None = None) 
                 f"of an encoder do not say so, but {capitals:.0%} of its vocabulary has capitals: "
                 "if it is a cased encoder, use --no-do-lower-case"
             )
-        path, said = folder / "tokenizer.json", _settings(folder).get("do_lower_case")
-        is_open = do_lower_case is None and said is not None and path.exists()
-        if is_open and said != lower_cases(tokenizers.Tokenizer.from_file(str(path))):
+        path, lower = folder / "tokenizer.json", lower_cases(tokenizer.backend_tokenizer)
+        by_file = lower_cases(tokenizers.Tokenizer.from_file(str(path))) if path.exists() else lower
+        files = [_settings(folder), _settings(folder, "sentence_bert_config.json")]
+        said = {files[0].get("do_lower_case"), files[1].get("do_lower_case") or None}
+        if do_lower_case is None and said - {None, by_file}:
             notes.append(
-                f"warning: tokenizer_config.json of {name} says do_lower_case: {said}, and "
-                "tokenizer.json the contrary: set --do-lower-case or --no-do-lower-case"
+                f"warning: texts are {'' if lower else 'not '}lower-cased for {name}, whose files "
+                "contradict each other (do_lower_case in tokenizer_config.json and "
+                "sentence_bert_config.json, and tokenizer.json): set --do-lower-case or "
+                "--no-do-lower-case"
+            )
+        if (folder / "adapter_config.json").exists():
+            notes.append(
+                f"warning: the adapter of {name} (adapter_config.json) is not read: merge it into "
+                "the weights to use it"
             )
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if config.pad_token_id not in (None, tokenizer.pad_token_id):
@@ -115,8 +124,8 @@ def _known_casing(name: str) -> bool | None:
     return None if casing == "unsaid" else casing == "uncased"
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / "tokenizer_config.json"
+def _settings(folder: Path, name: str = "tokenizer_config.json") -> dict[str, Any]:
+    path = folder / name
     return read_settings(path) if path.exists() else {}
 
 
@@ -138,8 +147,7 @@ def _as_in_tokenizer_json(folder: Path, tokenizer: Any, options: dict[str, Any])
         for key, attribute in _BEFORE.items():
             if settings.get(key) is not None and hasattr(part, attribute):
                 setattr(part, attribute, settings[key])
-    fixed = "do_lower_case" in options and not hasattr(shipped.normalizer, "lowercase")
-    if fixed or repr(parts) == repr((rebuilt.normalizer, rebuilt.pre_tokenizer)):
+    if repr(parts) == repr((rebuilt.normalizer, rebuilt.pre_tokenizer)):
         return tokenizer
     options = {"model_input_names": tokenizer.model_input_names, **options}
     options = {**tokenizer.special_tokens_map, **options}

@@ -129,6 +129,10 @@ BAD = {
         {"pytorch_model.bin": replicas.pickled({"state_dict": {}, "epoch": 3})},
         "is no tensor: save the state_dict",
     ),
+    "`is_decoder` in `config.json`": (
+        {"config.json": replicas.as_json({**replicas.BERT_CONFIG, "is_decoder": True})},
+        "says is_decoder, so that no token would see those after it",
+    ),
     "a tokenizer class that is unknown": (
         {
             "vocab.txt": b"",
@@ -276,7 +280,7 @@ def test_an_option_goes_before_tokenizer_json(family, tmp_path):
         (None, encoder.notes),
         (False, loading_notes(folder, encoder.tokenizer, False)),
     ):
-        contrary = [note for note in notes if "False, and tokenizer.json the contrary" in note]
+        contrary = [note for note in notes if "texts are not lower-cased" in note]
         assert bool(contrary) == (asked is None)
 
 
@@ -377,6 +381,25 @@ def test_a_tokenizer_without_special_tokens_is_named(tmp_path):
         load_encoder(folder, LABELS, kind=kind_of("dependency"))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "note"),
+    [
+        ("adapter_config.json", {"peft_type": "LORA"}, "merge it into the weights"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "contradict each other"),
+        ("sentence_bert_config.json", {"do_lower_case": False}, None),
+    ],
+)
+def test_a_file_beside_the_encoder_that_is_not_read_is_said(name, settings, note, tmp_path):
+    files = {**replicas.body_only(True, "model.safetensors"), name: replicas.as_json(settings)}
+    folder = str(write(tmp_path, files))
+    warnings = [line for line in load_encoder(folder, LABELS).notes if line.startswith("warning")]
+    assert len(warnings) == bool(note)
+    assert all(note in line for line in warnings)
+    assert not any(
+        "lower-cased" in line for line in loading_notes(folder, load_tokenizer(folder), False)
+    )
+
+
 def tables() -> dict[str, list[tuple[str, str]]]:
     """The tables of the page about encoders, by what the tests above prove."""
     forms = [(form, "read") for form in WEIGHTS]
@@ -384,7 +407,10 @@ def tables() -> dict[str, list[tuple[str, str]]]:
     forms += [
         ("`pytorch_model.bin` with more than tensors", "refused, and nothing in it is run"),
         *(
-            (f"`{next(iter(changes))}`: {name}" if "tokenizer" not in name else name, "refused")
+            (
+                name if "`" in name or "tokenizer" in name else f"`{next(iter(changes))}`: {name}",
+                "refused",
+            )
             for name, (changes, _) in BAD.items()
         ),
         ("TensorFlow, Flax or ONNX alone", "refused"),
