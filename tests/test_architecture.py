@@ -235,7 +235,7 @@ def test_a_built_in_plug_in_is_one_file():
 
 def test_one_place_for_each_outside_library():
     assert importers("higher") == {"auxlearn.weighting.unrolling"}
-    assert importers("datasets") == {"auxlearn.data.hub"}
+    assert importers("datasets") == {"auxlearn.data.corpora", "auxlearn.data.hub"}
     assert importers("transformers")
     outside = {n for n in importers("transformers") if not n.startswith("auxlearn.encoders.")}
     for name in outside:

@@ -1,27 +1,31 @@
 """Cache of tensors on disk, keyed by the hash of their inputs.
 
 A file that is damaged, or that of another entry, is reported and computed again. Processes that
-request the same entry wait for each other, so that it is computed once.
+request the same entry wait for each other, so that it is computed once. Tensors are mapped from
+their files: what is not used takes no memory.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
 from auxlearn.core.errors import UserError
-from auxlearn.core.files import PART, check_output, expand, write_bytes
+from auxlearn.core.files import PART, cannot_write, check_output, expand, replaced_file
 from auxlearn.core.locks import Lock
 
 logger = logging.getLogger(__name__)
@@ -42,12 +46,16 @@ def check_cache_folder(folder: Path | None) -> None:
 
 
 def content_key(*values: Any) -> str:
-    """Return the SHA-256 of tensors (dtype, shape, bytes) and of values that JSON can hold."""
+    """Return the SHA-256 of tensors (dtype, shape, bytes), of what has a ``content_key``, such as
+    the texts of a corpus, and of values that JSON can hold.
+    """
     digest = hashlib.sha256()
     for value in values:
         if isinstance(value, Tensor):
             digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
             digest.update(_bytes_of(value))
+        elif hasattr(value, "content_key"):
+            digest.update(value.content_key.encode())
         else:
             digest.update(json.dumps(value, ensure_ascii=False, sort_keys=True).encode())
         digest.update(b"\x1e")
@@ -78,8 +86,31 @@ class TensorCache:
                         )
                     tensors = {name: value.contiguous() for name, value in compute().items()}
                     header = {"key": key, "sha256": _checksum(tensors)}
-                    write_bytes(path, save(tensors, header))
+                    with replaced_file(path) as temporary:
+                        save_file(tensors, temporary, header)
         return tensors
+
+    def joined(self, pieces: Iterable[Tensor]) -> Tensor:
+        """Return pieces of a tensor, which follow each other in the first dimension, as one that is
+        mapped from a file without a name: one piece is in memory at a time.
+        """
+        return self.joined_by_name({"values": piece} for piece in pieces)["values"]
+
+    def joined_by_name(self, pieces: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Return :meth:`joined` of several tensors, whose pieces come together."""
+        files: dict[str, IO[bytes]] = {}
+        first: dict[str, Tensor] = {}
+        with ExitStack() as stack:
+            for name, tensor in itertools.chain.from_iterable(map(Mapping.items, pieces)):
+                try:
+                    if name not in files:
+                        file = stack.enter_context(tempfile.TemporaryFile(dir=self.folder))
+                        files[name], first[name] = file, tensor[:0].clone()
+                    files[name].write(_bytes_of(tensor))
+                    files[name].flush()
+                except OSError as error:
+                    raise cannot_write(self.folder, error) from None
+            return {name: _mapped(file, first[name]) for name, file in files.items()}
 
     @contextmanager
     def _lock(self, path: Path) -> Iterator[None]:
@@ -120,6 +151,14 @@ def _read(path: Path) -> dict[str, Tensor] | None:
     except (SafetensorError, OSError):
         pass
     return None
+
+
+def _mapped(file: IO[bytes], like: Tensor) -> Tensor:
+    """Return the content of a file as a tensor with the dtype and further dimensions of another."""
+    if not file.tell():
+        return like
+    content = torch.from_numpy(np.memmap(file, np.uint8, mode="c"))
+    return content.view(like.dtype).reshape(-1, *like.shape[1:])
 
 
 def _checksum(tensors: dict[str, Tensor]) -> str:

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,20 +31,42 @@ T = TypeVar("T")
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: the new content replaces the old one as a whole or not at all."""
+    with replaced_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replaced_file(path: Path) -> Iterator[Path]:
+    """Write a file atomically, by what writes to the path that the block is given."""
     temporary = _temporary(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise cannot_write(path, error) from None
+        with _told(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            mode = temporary.stat().st_mode
+            yield temporary
+            temporary.chmod(mode)  # libraries write some as 0600
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say in one line what fails in the block, which writes a path."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    except SafetensorError as error:  # its message has the cause, such as a full disk
+        raise UserError(
+            f"cannot write {path} ({error}): free some space, then run the same command again"
+        ) from None
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
@@ -59,22 +82,15 @@ def cannot_write(path: Path, error: OSError) -> UserError:
 @contextmanager
 def replaced_folder(path: Path) -> Iterator[Path]:
     """Write a folder atomically."""
-    from safetensors import SafetensorError
-
     temporary = _temporary(path)
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        _set_modes(temporary)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise cannot_write(path, error) from None
-    except SafetensorError as error:  # its message has the cause, such as a full disk
-        raise UserError(
-            f"cannot write {path} ({error}): free some space, then run the same command again"
-        ) from None
+        with _told(path):
+            temporary.mkdir(parents=True)
+            yield temporary
+            _set_modes(temporary)
+            if path.exists():
+                shutil.rmtree(path)
+            os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -333,13 +349,13 @@ def regular(path: str, flags: int) -> int:
     return handle
 
 
-def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
+@contextmanager
+def opened(path: Path, error: type[UserError] = UserError) -> Iterator[BufferedReader]:
+    """Open a regular file within the block, and say in one line what is wrong with it."""
     shown = shorten(str(path), 300)
     try:
         with open(path, "rb", opener=regular) as file:
-            if (size := os.fstat(file.fileno()).st_size) <= limit:
-                content = file.read(limit + 1)
-                size = len(content)  # it may grow, as some files of /proc do
+            yield file
     except FileNotFoundError:
         raise error(f"there is no file {shown}: check the path") from None
     except _NotRegularError:
@@ -347,7 +363,15 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or fault
         raise error(f"{shown} cannot be read ({reason})") from None
+
+
+def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> bytes:
+    with opened(path, error) as file:
+        if (size := os.fstat(file.fileno()).st_size) <= limit:
+            content = file.read(limit + 1)
+            size = len(content)  # it may grow, as some files of /proc do
     if size > limit:
+        shown = shorten(str(path), 300)
         raise error(f"{shown} is too large: {size:,} bytes, of which at most {limit:,} are read")
     refuse_lfs_pointer(path, content, error)
     return content

@@ -43,6 +43,12 @@ def process_number() -> int:
     return int(os.environ["RANK"]) if process_count() > 1 else 0
 
 
+def threads_given(otherwise: int) -> int:
+    """Return ``OMP_NUM_THREADS`` if it is set."""
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(given) if given.isdecimal() and int(given) else otherwise
+
+
 class PeerLost(UserError):
     """Another process of the training has ended."""
 

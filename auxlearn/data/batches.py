@@ -146,27 +146,28 @@ class BatchStream:
         self.name = name
         self.steps_per_epoch = -(-len(texts) // batch_size)
         self._epoch = -1
-        self._order: list[Tensor] = []
+        self._order = torch.zeros(0, dtype=torch.int64)
 
     def indices(self, step: int) -> Tensor:
         """Return the indices of the texts in the batch of a step (counted from 0)."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._order = self._shuffle(epoch)
+            self._order, self._batches = self._shuffle(epoch)
             self._epoch = epoch
-        return self._order[position]
+        start = int(self._batches[position]) * self.batch_size
+        return self._order[start : start + self.batch_size]
 
     def batch(self, step: int) -> Batch:
         return collate(self.texts, self.indices(step))
 
-    def _shuffle(self, epoch: int) -> list[Tensor]:
+    def _shuffle(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """Return the texts of an epoch, batch by batch, and the order of the batches."""
         generator = rng.generator(self.seed, self.name, "batches", epoch)
         order = torch.randperm(len(self.texts), generator=generator)
-        batches, lengths = [], self.texts.lengths
         for bucket in order.split(self.batch_size * BUCKET_BATCHES):
-            by_length = lengths[bucket].argsort(descending=True, stable=True)
-            batches += bucket[by_length].split(self.batch_size)
-        return [batches[i] for i in torch.randperm(len(batches), generator=generator)]
+            by_length = self.texts.lengths[bucket].argsort(descending=True, stable=True)
+            bucket.copy_(bucket[by_length])
+        return order, torch.randperm(self.steps_per_epoch, generator=generator)
 
 
 class UniformStream(BatchStream):
@@ -178,10 +179,10 @@ class UniformStream(BatchStream):
         super().__init__(texts, min(batch_size, len(texts)), seed, name)
         self.steps_per_epoch = len(texts) // self.batch_size
 
-    def _shuffle(self, epoch: int) -> list[Tensor]:
+    def _shuffle(self, epoch: int) -> tuple[Tensor, Tensor]:
         generator = rng.generator(self.seed, self.name, "batches", epoch)
         order = torch.randperm(len(self.texts), generator=generator)
-        return list(order.split(self.batch_size)[: self.steps_per_epoch])
+        return order, torch.arange(self.steps_per_epoch)
 
 
 def eval_batches(texts: TokenizedTexts, batch_size: int) -> list[Tensor]:

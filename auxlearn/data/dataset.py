@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
 
 
@@ -88,7 +89,7 @@ class Split:
     """Examples of one split, column by column."""
 
     name: str
-    texts: tuple[str, ...]
+    texts: Sequence[str]  # a tuple, or of a corpus what stays on the disk
     #: Indices into ``label_names``, or what the kind has in their place; ``None`` if unlabelled.
     labels: tuple[Any, ...] | None
     label_names: tuple[str, ...]
@@ -150,10 +151,12 @@ class Split:
         labels = some_of(self.label_names) if self.labels is not None else "none"
         return f"<Split {shorten(self.name)}: {len(self):,} examples{pairs}, labels {labels}>"
 
-    def select(self, indices: list[int], name: str | None = None) -> Split:
+    def select(self, indices: Sequence[int] | np.ndarray, name: str | None = None) -> Split:
         """Return a split of the examples with the given indices, in the given order."""
 
         def take(column: Any) -> Any:
+            if hasattr(column, "select"):
+                return column.select(indices)
             return None if column is None else tuple(column[index] for index in indices)
 
         return replace(

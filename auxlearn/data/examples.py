@@ -1,4 +1,4 @@
-"""Examples from the columns of a table, and unlabelled texts."""
+"""Examples from the columns of a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from auxlearn.core.errors import (
     some_of,
     suggestion,
 )
-from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import (
@@ -31,7 +30,7 @@ from auxlearn.data.dataset import (
     in_reading_order,
     split_names,
 )
-from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable, read_table_or_lines
+from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
 from auxlearn.kinds.columns import find_text, named, passed_over
@@ -438,15 +437,16 @@ def _by_names_of_train(
     return to_split(examples, split, names, advice), ""
 
 
-def text_values(table: Table, column: str) -> list[str]:
+def text_values(table: Table, column: str, *, begins: bool = True) -> list[str]:
+    """Return the texts of a column, checked; a later piece of a table does not begin it."""
     values = table.columns[column]
-    if all(isinstance(value, str) and _BYTES.fullmatch(value) for value in values):
+    if begins and all(isinstance(value, str) and _BYTES.fullmatch(value) for value in values):
         raise DataError(
             f"{table.place(0)}: column '{shorten(column)}' holds bytes as Python writes them "
             f"({shorten(values[0], 30)}), not texts: decode them (PAWS-QQP: `auxlearn data get`)"
         )
     for row, value in enumerate(values):
-        if isinstance(value, str) and not is_encodable(value):
+        if isinstance(value, str) and not (value.isascii() or is_encodable(value)):
             raise DataError(f"{table.place(row)}: column '{shorten(column)}': {HALF_A_PAIR}")
         if is_empty(value):
             more = and_more(sum(map(is_empty, values[row + 1 :])))
@@ -493,31 +493,3 @@ def _as_text(value: Any, table: Table, row: int) -> str:
         return ""
     text = as_json(value, table.place(row))
     return value if isinstance(value, str) else text
-
-
-def read_corpus(path: Path, text_column: str | None = None, *, exact: bool = False) -> Split:
-    """Read a file of texts: one text per line, or a table or lines of JSON with a text column, by
-    default "text", also in place of the one that is named, unless that is ``exact``.
-    """
-    if not user_path(path, DataError).exists():
-        raise DataError(f"corpus file {path} does not exist")
-    found = read_table_or_lines(path)
-    if isinstance(found, Table):
-        column = text_column or "text"
-        if column not in found.columns and not exact:
-            column = "text"
-        if column not in found.columns:
-            raise no_column(found, text_column or "text", "text")
-    elif exact and text_column is not None:
-        raise DataError(
-            f"corpus file {path} has a text per line and no column '{shorten(text_column)}': leave "
-            "--text-column out"
-        )
-    else:
-        column = "text"
-        found = Table(str(path), {column: found}, list(range(1, len(found) + 1)))
-    rows = [row for row, value in enumerate(found.columns[column]) if not is_empty(value)]
-    if not rows:
-        raise DataError(f"corpus file {path} contains no text")
-    texts = text_values(found.select(rows), column)
-    return Split(name=path.stem, texts=tuple(texts), labels=None, label_names=())

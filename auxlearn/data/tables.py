@@ -117,10 +117,10 @@ def _arrow(values: Any) -> Any:
         return pyarrow.array([None if one is None else as_json(one, "a list") for one in values])
 
 
-def _of_lines(lines: Sequence[str], where: str) -> Table:
-    """Return the table of lines of JSON objects."""
+def table_of_lines(lines: Sequence[str], where: str, first: int = 1) -> Table:
+    """Return the table of lines of JSON objects, which begin at the ``first`` line of a file."""
     records: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
         if not line.strip():
             continue
         try:
@@ -140,7 +140,7 @@ def _of_lines(lines: Sequence[str], where: str) -> Table:
         records[number] = row
     names = list(dict.fromkeys(name for record in records.values() for name in record))
     check_columns(where, names)
-    if len(records) == 1 and _are_columns(list(row.values())):
+    if first == len(records) == 1 and _are_columns(list(row.values())):
         raise DataError(
             f"{where}: its one object has columns, not one example: write one object on each line"
         )
@@ -236,17 +236,24 @@ _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .j
 
 def _text_of(path: Path) -> str:
     text = decoded(read_file(path, LARGEST_FILE, DataError), str(path))
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
+    refuse_null(text, path)
     return text
 
 
-def decoded(content: bytes, where: str) -> str:
+def refuse_null(text: str, path: Path, first: int = 1) -> None:
+    """Refuse a null character in the text of a file from its ``first`` line on."""
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + first
+        raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
+
+
+def decoded(content: bytes, where: str, first: int = 1) -> str:
+    """Return the text of a file from its ``first`` line on."""
     try:
-        return content.decode().lstrip("\ufeff")  # some programs write several marks
+        text = content.decode()
+        return text.lstrip("\ufeff") if first == 1 else text  # some programs write several marks
     except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + first
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
 
 
@@ -286,11 +293,15 @@ def table_or_lines(content: bytes, where: str) -> Table | list[str]:
     that some programs break lines at, such as U+2028, are part of a line.
     """
     lines = decoded(content, where).replace("\r\n", "\n").split("\n")
+    return table_of_lines(lines, where) if begins_with_object(lines) else lines
+
+
+def begins_with_object(lines: Sequence[str]) -> bool:
+    """Return whether the first line that is not blank is an object of JSON."""
     try:
-        is_table = isinstance(json.loads(next(filter(str.strip, lines), "")), dict)
+        return isinstance(json.loads(next(filter(str.strip, lines), "")), dict)
     except (ValueError, RecursionError):
-        is_table = False
-    return _of_lines(lines, where) if is_table else lines
+        return False
 
 
 def is_encodable(value: Any) -> bool:
@@ -304,7 +315,7 @@ def is_encodable(value: Any) -> bool:
 
 #: Formats that tables are read from and written to.
 FORMATS: dict[str, Callable[[Path], Table]] = {
-    ".jsonl": lambda path: _of_lines(_text_of(path).split("\n"), str(path)),
+    ".jsonl": lambda path: table_of_lines(_text_of(path).split("\n"), str(path)),
     ".csv": _read_csv,
     ".tsv": lambda path: _with_header(path, _tsv_rows(_text_of(path))),
     ".parquet": read_parquet,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -24,6 +25,7 @@ from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.errors import ConfigError, DataError, and_more, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import Windowing
+from auxlearn.data.corpora import MAPPED_TEXTS, Texts
 from auxlearn.data.dataset import Split
 
 HEAD = Windowing()  # texts are cut at their end
@@ -210,7 +212,13 @@ class Tokenization:
         def compute() -> dict[str, Tensor]:
             show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
             with show(f"tokenising {split.name}", len(split)) as advance:
-                return self.arrays(split.texts, split.text_pairs, advance)
+                texts, folder = split.texts, cache.folder / f"{key}.map"
+                pieces = (
+                    texts.mapped(self._map, folder, CHUNK_TEXTS, advance)
+                    if isinstance(texts, Texts) and len(texts) >= SHOW_PROGRESS
+                    else self._pieces(texts, split.text_pairs, advance)
+                )
+                return self._with_offsets(cache.joined_by_name(pieces))
 
         tokenized = TokenizedTexts(
             **cache.get(key, compute),
@@ -227,26 +235,47 @@ class Tokenization:
         arrays = self.arrays(texts, pairs)
         return TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id, **more)
 
-    def arrays(
+    def arrays(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, Tensor]:
+        """Return the arrays of tokenised texts, by the names that they have there."""
+        pieces = list(self._pieces(texts, pairs))
+        joined = {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+        return self._with_offsets(joined)
+
+    def _with_offsets(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the arrays of :class:`TokenizedTexts` by those of pieces."""
+        rest = {name: value for name, value in arrays.items() if name not in ("lengths", "rows")}
+        ends = offsets_of(arrays["lengths"])
+        if not self.windowing.in_windows:
+            return {**rest, "offsets": ends}
+        return {**rest, "offsets": ends[offsets_of(arrays["rows"])], "windows": ends}
+
+    def _pieces(
         self,
         texts: Sequence[str],
-        pairs: Sequence[str] | None = None,
+        pairs: Sequence[str] | None,
         advance: Callable[[int], None] = lambda count: None,
-    ) -> dict[str, Tensor]:
-        """Return the arrays of tokenised texts, by the names that they have there."""
-        chunks = []
+    ) -> Iterator[dict[str, Tensor]]:
+        """Yield the arrays of so many texts at a time: those of their tokens, the ``lengths`` of
+        the rows of tokens, and the number of ``rows`` of each text.
+        """
         for start, end in _chunks(texts, pairs):
             others = None if pairs is None else list(pairs[start:end])
-            chunks.append(self._chunk(list(texts[start:end]), others))
+            arrays = self._chunk(list(texts[start:end]), others)
+            yield {name: torch.from_numpy(values) for name, values in arrays.items()}
             advance(end - start)
-        arrays = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        lengths = arrays.pop("lengths")
-        ends, rows = offsets_of(lengths), arrays.pop("rows")
-        if not self.windowing.in_windows:
-            return {**arrays, "offsets": ends}
-        return {**arrays, "offsets": ends[offsets_of(rows)], "windows": ends}
 
-    def _chunk(self, texts: list[str], pairs: list[str] | None) -> dict[str, Tensor]:
+    def _map(self, texts: Any, rank: int | None) -> Any:
+        """Return the arrays of a column of texts, in lists, for ``datasets``."""
+        import pyarrow
+
+        if rank is not None:  # a process of its own, which another one ends
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        lines = texts["text"].to_pylist()
+        rows = [self._chunk(lines[start:end], None) for start, end in _chunks(lines, None)]
+        return pyarrow.table({name: pyarrow.array([row[name] for row in rows]) for name in rows[0]})
+
+    def _chunk(self, texts: list[str], pairs: list[str] | None) -> dict[str, np.ndarray]:
         # Typed arrays, as lists of Python's integers take most of the time of tokenising.
         input_ids, words, types = array("i"), array("i"), array("b")
         lengths, rows = [], [0] * len(texts)
@@ -270,18 +299,17 @@ class Tokenization:
             for column, values in columns:
                 whole = len(kept) == len(values)
                 column.extend(values if whole else [values[place] for place in kept])
-        flat, numbered = torch.from_numpy(np.array(input_ids)), torch.from_numpy(np.array(words))
-        special = torch.tensor(self.tokenizer.all_special_ids, dtype=torch.int32)
+        flat, numbered = np.array(input_ids), np.array(words)
         arrays = {
             "input_ids": flat,
             "words": numbered,
             # Unknown words are special: nothing can be learned from predicting them.
-            "maskable": (numbered >= 0) & ~torch.isin(flat, special),
-            "lengths": torch.tensor(lengths, dtype=torch.int64),
-            "rows": torch.tensor(rows, dtype=torch.int64),
+            "maskable": (numbered >= 0) & ~np.isin(flat, self.tokenizer.all_special_ids),
+            "lengths": np.array(lengths, dtype=np.int64),
+            "rows": np.array(rows, dtype=np.int64),
         }
         if has_types:
-            arrays["token_type_ids"] = torch.from_numpy(np.array(types))
+            arrays["token_type_ids"] = np.array(types)
         return arrays
 
     def encodings(
@@ -435,14 +463,17 @@ def _counted_on(words: list[int], sequences: list[int | None]) -> list[int]:
 
 
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:
-    words = (tokenized.words >= 0).long()
-    counts = offsets_of(words)[tokenized.offsets].diff()
-    empty = (counts == 0).nonzero().flatten()
-    if len(empty):
-        first = int(empty[0])
+    """Check that each text has a token of a word, so many texts at a time."""
+    empty = []
+    for start in range(0, len(tokenized), MAPPED_TEXTS):
+        offsets = tokenized.offsets[start : start + MAPPED_TEXTS + 1]
+        inside = tokenized.words[offsets[0] : offsets[-1]] >= 0
+        counts = offsets_of(inside.long())[offsets - offsets[0]].diff()
+        empty += (start + (counts == 0).nonzero().flatten()).tolist()
+    if empty:
         raise DataError(
-            f"example {first + 1} of {split.name}{and_more(len(empty) - 1)} has no token for this "
-            f"encoder: {describe(split.texts[first])}; remove it"
+            f"example {empty[0] + 1} of {split.name}{and_more(len(empty) - 1)} has no token for "
+            f"this encoder: {describe(split.texts[empty[0]])}; remove it"
         )
 
 

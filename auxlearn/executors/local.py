@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from auxlearn.core.errors import SweepError
+from auxlearn.core.processes import threads_given
 from auxlearn.core.registry import register_executor
 from auxlearn.executors.jobs import Executor, Job, Outcome
 from auxlearn.executors.worker import run_job, start_worker
@@ -21,10 +22,7 @@ from auxlearn.executors.worker import run_job, start_worker
 
 def default_threads(jobs: int) -> int:
     """Return ``OMP_NUM_THREADS`` if it is set, else the number of cores divided by ``jobs``."""
-    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if setting.isdecimal() and int(setting):
-        return int(setting)
-    return max(1, (os.cpu_count() or 1) // jobs)
+    return threads_given(max(1, (os.cpu_count() or 1) // jobs))
 
 
 @register_executor("local")

@@ -19,8 +19,8 @@ from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import USUAL, Columns, Windowing
 from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import Batch
+from auxlearn.data.corpora import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
-from auxlearn.data.examples import read_corpus
 from auxlearn.data.leaks import Evaluated
 from auxlearn.data.load import load_dataset
 from auxlearn.data.pos_tags import Tagger, token_tags
@@ -245,7 +245,7 @@ class ObjectiveContext:
         path = user_path(path, DataError)
         if path.is_file():  # read_corpus reports any other path
             self.track_file(path)
-        return read_corpus(path, self.text_column or "text")
+        return read_corpus(path, self.cache, self.text_column or "text", progress=self.progress)
 
     def load_dataset(self, source: str, columns: Columns = USUAL) -> TextDataset:
         """Load a further labelled data set; its content becomes part of the run's identity.

@@ -6,7 +6,7 @@ is exact to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn.core import rng
-from auxlearn.data.batches import collate, eval_batches, pad_token_values, unpad_token_values
+from auxlearn.data.batches import Batch, collate, eval_batches, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts, vocabulary_ids
 from auxlearn.encoders.device import upload
 from auxlearn.encoders.shared import SharedEncoder
 
 #: Texts whose scores are converted to probabilities together, which bounds the memory of padding.
 CHUNK_TEXTS = 256
+
+PIECE_TOKENS = 1 << 20  # tokens whose statistics are in memory at once
 
 
 def uniform(maskable: Tensor, mean: float) -> Tensor:
@@ -116,14 +118,35 @@ def spread_excess(probabilities: Tensor, maskable: Tensor) -> Tensor:
     return probabilities
 
 
-def rescale_texts(texts: TokenizedTexts, scores: Tensor, mean: float) -> Tensor:
-    """Return the mask probabilities of all texts by :func:`rescale_to_mean`, ``(tokens,)``."""
-    found = torch.zeros(len(scores), dtype=torch.float64)
+def rescale_texts(
+    texts: TokenizedTexts,
+    scores: Tensor,
+    mean: float,
+    arranged: Callable[[Tensor, Batch], Tensor] = lambda probabilities, batch: probabilities,
+) -> Iterator[Tensor]:
+    """Yield the mask probabilities of so many texts at a time by :func:`rescale_to_mean`,
+    ``(tokens,)``; ``arranged`` changes those of a batch, ``(batch, length)``.
+    """
     for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
-        maskable = pad_token_values(texts, texts.maskable, indices, False)
+        batch = collate(texts, indices)
         padded = pad_token_values(texts, scores, indices, 0)
-        unpad_token_values(texts, rescale_to_mean(padded, maskable, mean), indices, found)
-    return found
+        probabilities = arranged(rescale_to_mean(padded, batch.maskable, mean), batch)
+        yield probabilities[batch.attention_mask.bool()]
+
+
+def look_up(table: Tensor, token_ids: Tensor) -> Iterator[Tensor]:
+    """Yield the values of tokens, ``(tokens,)``, in a table by token id, so many at a time."""
+    for piece in token_ids.split(PIECE_TOKENS):
+        yield table[piece.long()]
+
+
+def count_tokens(texts: TokenizedTexts, vocabulary: int) -> Tensor:
+    """Return how often each token stands where it may be masked, ``(vocabulary,)``, int64."""
+    counts = torch.zeros(vocabulary, dtype=torch.int64)
+    pieces = (values.split(PIECE_TOKENS) for values in (texts.input_ids, texts.maskable))
+    for token_ids, maskable in zip(*pieces, strict=True):
+        counts += token_ids[maskable].bincount(minlength=vocabulary)
+    return counts
 
 
 def unit_means(values: Tensor, units: Tensor, maskable: Tensor) -> Tensor:
@@ -336,5 +359,5 @@ def frequency_cross_entropy(texts: TokenizedTexts, targets: Tensor, vocabulary: 
     >>> round(frequency_cross_entropy(texts, torch.tensor([7, 8]), vocabulary=10), 4)
     1.6691
     """
-    counts = torch.bincount(texts.input_ids[texts.maskable], minlength=vocabulary).double() + 1
+    counts = count_tokens(texts, vocabulary).double() + 1
     return float((counts.sum().log() - counts[targets].log()).mean())

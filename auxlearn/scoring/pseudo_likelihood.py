@@ -130,9 +130,10 @@ def score_texts(
     """Return :func:`pseudo_log_likelihood`, ``(tokens, ...)``, from the cache where possible."""
     fingerprint = encoder.language_model_fingerprint()
     with progress("scoring tokens", int(texts.maskable.sum())) as advance:
+        done: set[int] = set()
 
-        def score_shard(indices: Tensor) -> Tensor:
-            shard = texts.select(indices)
+        def score_shard(number: int) -> Tensor:
+            shard = texts.select(shards[number])
             key = content_key(
                 "pll-word-l2r" if statistic is log_probability else statistic.__name__,
                 SCORING_VERSION,
@@ -158,14 +159,17 @@ def score_texts(
                 return {"logprobs": scores}
 
             entry = cache.get(key, compute)
-            advance(int(shard.maskable.sum()) - scored)  # tokens whose scores were in the cache
+            if number not in done:  # tokens whose scores were in the cache
+                advance(int(shard.maskable.sum()) - scored)
+            done.add(number)
             return entry["logprobs"]
 
         shards = torch.arange(len(texts)).split(SHARD_TEXTS)
         # Processes that were started together share the cache: each scores shards of its own first.
-        order = sorted(range(len(shards)), key=lambda n: (n - process_number()) % process_count())
-        by_shard = {number: score_shard(shards[number]) for number in order}
-        return torch.cat([by_shard[number] for number in range(len(shards))])
+        if process_count() > 1:
+            for number in range(process_number(), len(shards), process_count()):
+                score_shard(number)
+        return cache.joined(map(score_shard, range(len(shards))))
 
 
 def _apply_head(

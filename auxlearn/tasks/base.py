@@ -31,13 +31,12 @@ from torch import Tensor
 
 from auxlearn.core.errors import describe, shorten
 from auxlearn.core.validation import Described
-from auxlearn.data.batches import Batch, BatchStream, collate, pad_token_values, unpad_token_values
+from auxlearn.data.batches import Batch, BatchStream, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.objectives.base import Objective
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import (
-    CHUNK_TEXTS,
     CORRUPTIONS,
     choose,
     choose_units,
@@ -387,17 +386,11 @@ class ScoredMasking(MaskedLanguageModelling):
     def prepare(self, context: ObjectiveContext) -> None:
         """Set the texts, and the mask probability of each of their tokens."""
         super().prepare(context)
-        texts, options = self.texts, self.options
         scores = self.scores(context)
-        self._check_shape(f"scores of task '{self.name}'", scores, texts.input_ids)
-        probabilities = rescale_texts(texts, scores, options.probability)
-        if options.unit == "word" or options.reverse:
-            for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
-                padded = pad_token_values(texts, probabilities, indices, 0)
-                unpad_token_values(
-                    texts, self.arranged(padded, collate(texts, indices)), indices, probabilities
-                )
-        self.probabilities = probabilities
+        self._check_shape(f"scores of task '{self.name}'", scores, self.texts.input_ids)
+        self.probabilities = context.cache.joined(
+            rescale_texts(self.texts, scores, self.options.probability, self.arranged)
+        )
 
     def arranged(self, probabilities: Tensor, batch: Batch) -> Tensor:
         """Return mask probabilities as ``unit`` and ``reverse`` want them, ``(batch, length)``."""

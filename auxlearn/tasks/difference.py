@@ -9,6 +9,7 @@ from torch import Tensor
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import register_task
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import count_tokens, look_up
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
 
@@ -63,7 +64,7 @@ class Difference(ScoredMasking):
             )
         embeddings = context.encoder.body.get_input_embeddings().weight.detach().cpu().double()
         counts = [
-            texts.input_ids[texts.maskable].bincount(minlength=len(embeddings)).double()
+            count_tokens(texts, len(embeddings)).double()
             for texts in (self.texts, context.texts_of(self.options.background))
         ]
         weights = tf_icf(*counts)
@@ -73,4 +74,4 @@ class Difference(ScoredMasking):
         nearest = torch.zeros(len(embeddings), dtype=torch.float64)
         if count:
             nearest = (directions @ directions[self.anchors].T).amax(1).clamp(min=0)
-        return nearest[self.texts.input_ids.long()]
+        return context.cache.joined(look_up(nearest, self.texts.input_ids))

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import PIECE_TOKENS
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy
 from auxlearn.tasks.base import ScoredMasking
 from auxlearn.tasks.l3mask import ScoringOptions, predictions_at_tokens
@@ -31,4 +32,5 @@ class Entropy(ScoredMasking):
 
     def scores(self, context: ObjectiveContext) -> Tensor:
         columns = predictions_at_tokens(self, context, statistic=log_probability_and_entropy)
-        return columns[:, 1].clamp(min=0)
+        pieces = columns.split(PIECE_TOKENS)
+        return context.cache.joined(piece[:, 1].clamp(min=0) for piece in pieces)

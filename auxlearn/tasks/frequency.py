@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import count_tokens, look_up
 from auxlearn.tasks.base import ScoredMasking
 
 
@@ -24,6 +24,7 @@ class Frequency(ScoredMasking):
 
     def scores(self, context: ObjectiveContext) -> Tensor:
         """Return the surprisal of each token."""
-        ids, maskable = self.texts.input_ids.long(), self.texts.maskable
-        counts = torch.bincount(ids[maskable], minlength=int(ids.max()) + 1).double()
-        return -(counts / counts.sum()).clamp(min=1e-300).log()[ids]
+        ids = self.texts.input_ids
+        counts = count_tokens(self.texts, int(ids.max()) + 1).double()
+        surprisals = -(counts / counts.sum()).clamp(min=1e-300).log()
+        return context.cache.joined(look_up(surprisals, ids))

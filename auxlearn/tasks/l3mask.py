@@ -14,6 +14,7 @@ from torch import Tensor
 
 from auxlearn.core.registry import register_task
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import PIECE_TOKENS
 from auxlearn.scoring.pseudo_likelihood import score_texts
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
@@ -73,6 +74,8 @@ class L3Mask(ScoredMasking):
     options: L3MaskOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        log_likelihoods = predictions_at_tokens(self, context).double()
         complement = self.options.score == "complement"
-        return -torch.expm1(log_likelihoods) if complement else -log_likelihoods
+        pieces = predictions_at_tokens(self, context).split(PIECE_TOKENS)
+        return context.cache.joined(
+            -torch.expm1(piece.double()) if complement else -piece.double() for piece in pieces
+        )

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -41,12 +42,12 @@ from auxlearn.core.validation import validate
 from auxlearn.core.version import __version__
 from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
+from auxlearn.data.corpora import read_corpus
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import read_corpus
 from auxlearn.data.leaks import save_trained_on, trained_on
 from auxlearn.data.load import load_dataset
 from auxlearn.data.memory import in_memory
-from auxlearn.data.splits import hold_out
+from auxlearn.data.splits import hold_out, hold_out_of_many
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.encoders.device import Compute, choose_compute, usual_torch
 from auxlearn.encoders.load import check_length, load_encoder
@@ -71,6 +72,9 @@ from auxlearn.weighting.state import optimizer_tensors
 WEIGHT_DECAY, WARMUP_RATIO, MAX_GRAD_NORM = 0.01, 0.06, 1.0
 #: Share of the texts that is held out for evaluation.
 HELD_OUT = 0.05
+#: Texts that are held out at most: they are evaluated twice, and more tell hardly more. The mean
+#: loss at the masked tokens of 2,000 texts of 24 words has a standard error of some 0.03 nats.
+MOST_HELD_OUT = 2_000
 #: Seconds of training between two checkpoints; one is written at the end as well.
 CHECKPOINT_SECONDS = 60.0
 #: The record of a pretraining, of its settings and inputs and at the end its results. It has no
@@ -249,7 +253,7 @@ def pretrain(
     cache = TensorCache()
     texts = None
     if dataset is not None and in_memory(dataset):
-        texts = _read_texts(dataset, None, given)
+        texts = _read_texts(dataset, None, given, cache, reporter)
         dataset = f"data in memory {content_key(texts.texts, texts.text_pairs)}"
     elif corpus is not None and in_memory(corpus):
         texts = replace(texts_of(corpus, given.text_column)[0], name="corpus")
@@ -263,8 +267,8 @@ def pretrain(
     seed, max_length, steps = given.seed, given.max_length, given.steps
     compute = choose_compute(given.device)
     if texts is None:
-        texts = _read_texts(dataset, corpus, given)
-    train, held_out = hold_out_texts(texts)
+        texts = _read_texts(dataset, corpus, given, cache, reporter)
+    train, held_out = hold_out_texts(texts, cache, reporter)
     inputs: RunInputs = {
         "auxlearn": {"version": __version__},
         "encoder": encoder_content(given.encoder),
@@ -325,17 +329,30 @@ def pretrain(
     return results
 
 
-def hold_out_texts(split: Split) -> tuple[Split, Split]:
+def hold_out_texts(split: Split, cache: TensorCache, reporter: Reporter) -> tuple[Split, Split]:
     """Return the texts to train on and those to evaluate on, both without labels."""
     unlabelled = Split(split.name, split.texts, None, (), split.text_pairs)
     if len(unlabelled) < 2:
         raise UserError("pretraining needs at least two texts: one is held out for evaluation")
-    return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
+    if HELD_OUT * len(split) <= MOST_HELD_OUT:
+        return hold_out(unlabelled, HELD_OUT, seed=0, name="held out")
+
+    def choose() -> dict[str, Tensor]:
+        with reporter.progress("holding out texts", len(split)) as advance:
+            return {"rows": hold_out_of_many(unlabelled, MOST_HELD_OUT, advance)}
+
+    key = content_key("held out", MOST_HELD_OUT, split.texts, split.text_pairs)
+    held = cache.get(key, choose)["rows"].numpy()
+    rest = np.delete(np.arange(len(split)), held)
+    return unlabelled.select(rest), unlabelled.select(held, name="held out")
 
 
-def _read_texts(dataset: Any, corpus: Any, given: PretrainSettings) -> Split:
+def _read_texts(
+    dataset: Any, corpus: Any, given: PretrainSettings, cache: TensorCache, reporter: Reporter
+) -> Split:
     if corpus is not None:
-        return read_corpus(user_path(corpus), given.text_column, exact=True)
+        path, column = user_path(corpus), given.text_column
+        return read_corpus(path, cache, column, exact=True, progress=reporter.progress)
     columns = Columns(
         text_column=given.text_column,
         text_pair_column=given.text_pair_column,

@@ -43,6 +43,24 @@ def test_a_stored_entry_is_found(tmp_path, caplog):
     assert caplog.records == []
 
 
+def test_pieces_are_joined_on_the_disk(tmp_path):
+    cache, whole = TensorCache(tmp_path), {"x": torch.arange(7), "y": torch.rand(7, 2).bfloat16()}
+    parts = (slice(0, 2), slice(2, 2), slice(2, 7))
+    found = cache.joined_by_name({n: one[part] for n, one in whole.items()} for part in parts)
+    torch.testing.assert_close(found, whole, rtol=0, atol=0)
+    assert torch.equal(cache.joined(whole["x"][part] for part in parts), whole["x"])
+    none = cache.joined([whole["y"][:0]])
+    assert (none.dtype, none.shape) == (torch.bfloat16, (0, 2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pieces_that_a_full_disk_does_not_take_are_one_line(tmp_path, monkeypatch):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("auxlearn.core.cache.tempfile.TemporaryFile", Mock(side_effect=full))
+    with pytest.raises(UserError, match=r"No space left on device\): free some space"):
+        TensorCache(tmp_path).joined([torch.ones(2)])
+
+
 def written(change):
     """Damage that changes the content of a file."""
     return lambda path: path.write_bytes(change(path.read_bytes()))

@@ -12,7 +12,14 @@ from auxlearn import load_dataset
 from auxlearn.core.errors import DataError
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import with_dev
-from auxlearn.data.splits import choose_held_out, hold_out, normalise, take_fold, text_keys
+from auxlearn.data.splits import (
+    choose_held_out,
+    hold_out,
+    hold_out_of_many,
+    normalise,
+    take_fold,
+    text_keys,
+)
 
 
 def make_split(rows: list[tuple[str, int]], classes: int = 3) -> Split:
@@ -122,6 +129,27 @@ def test_examples_held_out_with_a_rare_class_count_for_the_frequent_one():
     for seed in range(20):
         held = choose_held_out(labels, keys, 0.25, seed)
         assert Counter(labels[row] for row in held) == {0: 5, 1: 1}
+
+
+@pytest.mark.parametrize("copies", [1, 3, 30])
+def test_of_many_texts_few_are_held_out_whatever_their_order(copies):
+    texts = tuple(f"Text {number % (300 // copies)}{'.' * (number % 2)}" for number in range(300))
+    split = Split("train", texts, None, ())
+    held = hold_out_of_many(split, 40, lambda count: None).tolist()
+    chosen = {normalise(texts[row]) for row in held}
+    rows = [row for row, text in enumerate(texts) if normalise(text) in chosen]
+    assert held == rows  # with all their copies
+    assert 40 - copies < len(held) <= 40
+    order = random.Random(0).sample(range(300), 300)
+    other = hold_out_of_many(split.select(order), 40, lambda count: None).tolist()
+    assert sorted(order[row] for row in other) == held
+
+
+def test_of_many_texts_those_with_too_many_copies_are_kept():
+    split = Split("train", ("two", "one", "two", "One!", "two"), None, ())
+    assert hold_out_of_many(split, 2, lambda count: None).tolist() == [1, 3]
+    with pytest.raises(DataError, match=r"\(different texts: 2, each more than 1 times\)"):
+        hold_out_of_many(split, 1, lambda count: None)
 
 
 ONE_TEXT = [("Same text.", 0), ("same text", 1)] * 10

@@ -242,7 +242,8 @@ def test_surprisal_is_the_released_procedure(trained_bert, tmp_path, monkeypatch
     monkeypatch.setattr(l3mask, "score_texts", lambda *given, **options: logprobs)
     task = L3Mask(L3MaskOptions(score="surprisal"))
     task.texts = texts
-    found = masking.rescale_texts(texts, task.scores(context(trained_bert, texts, tmp_path)), 0.1)
+    scores = task.scores(context(trained_bert, texts, tmp_path))
+    found = torch.cat([*masking.rescale_texts(texts, scores, 0.1)])
     parts = zip(*(one.split(lengths) for one in (found, logprobs, texts.maskable)), strict=True)
     for own, logs, maskable in parts:
         expected = released_surprisal((-logs).tolist(), (~maskable).tolist(), 0.1)

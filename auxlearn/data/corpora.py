@@ -1,0 +1,240 @@
+"""Files of unlabelled texts, of any size: they are read a piece at a time into a column of Arrow,
+which is mapped from the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from auxlearn.core.cache import TensorCache, content_key
+from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.files import opened, refuse_lfs_pointer, replaced_file, user_path
+from auxlearn.core.processes import threads_given
+from auxlearn.core.progress import ProgressBar, no_progress_bar
+from auxlearn.core.table import Table
+from auxlearn.data.dataset import Split
+from auxlearn.data.examples import is_empty, no_column, text_values
+from auxlearn.data.tables import (
+    READ_FORMATS,
+    begins_with_object,
+    check_format,
+    decoded,
+    read_table,
+    refuse_null,
+    table_of_lines,
+)
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1  # part of the keys of the cache; raise it when other texts are read of a file
+
+PIECE = 1 << 20  # bytes of a file that are read at once, and the rest of the last line
+
+LONGEST_LINE = 1 << 26  # bytes
+
+SHOW_PROGRESS = 1 << 26  # bytes of a file from which on progress is shown
+
+AT_ONCE = 2048  # texts in memory, of those that are read one after the other
+
+MAPPED_TEXTS = 1 << 16  # of which all that is made is written before the next are read
+
+
+class Texts(Sequence[str]):
+    """Texts in a ``datasets.Dataset`` on the disk; ``content_key`` stands for all of them."""
+
+    def __init__(self, dataset: Any, content_key: str, rows: range | np.ndarray) -> None:
+        self.dataset, self.content_key, self.rows = dataset, content_key, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = self.rows[index]
+        return self.dataset[rows if isinstance(index, slice) else int(rows)]["text"]
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), AT_ONCE):
+            yield from self[start : start + AT_ONCE]
+
+    def select(self, indices: Sequence[int] | np.ndarray) -> Texts:
+        """Return the texts with some indices, in their order."""
+        rows = np.asarray(self.rows)[np.asarray(indices, np.int64)]
+        key = hashlib.sha256(self.content_key.encode() + rows.tobytes()).hexdigest()
+        return Texts(self.dataset, key, rows)
+
+    def mapped(
+        self,
+        function: Callable[[Any, int | None], Any],
+        folder: Path,
+        batch_size: int,
+        advance: Callable[[int], None],
+    ) -> Iterator[dict[str, torch.Tensor]]:
+        """Yield the rows of the tables of lists that a function makes of so many texts, in as many
+        processes as ``OMP_NUM_THREADS`` says; ``folder`` holds those that are not yet taken.
+        """
+        import multiprocess
+        from datasets.utils import logging as bars
+
+        processes = threads_given(1)
+        shown = bars.is_progress_bar_enabled()
+        bars.disable_progress_bar()
+        shutil.rmtree(folder, ignore_errors=True)  # left by a kill
+        try:
+            for start in range(0, len(self), MAPPED_TEXTS):
+                part = self.dataset.select(self.rows[start : start + MAPPED_TEXTS])
+                folder.mkdir()
+                try:
+                    tables = part.with_format("arrow").map(
+                        function,
+                        with_rank=True,
+                        batched=True,
+                        batch_size=batch_size,
+                        num_proc=processes if processes > 1 else None,
+                        remove_columns=["text"],
+                        cache_file_name=f"{folder}/mapped.arrow",
+                        new_fingerprint=f"{folder.stem[:32]}-{start}",
+                    )
+                except multiprocess.TimeoutError as error:  # of what an interruption ended
+                    raise KeyboardInterrupt from error
+                for row in tables.with_format("arrow").iter(1):
+                    yield {name: _tensor(row[name]) for name in row.column_names}
+                shutil.rmtree(folder)
+                advance(len(part))
+        finally:
+            if shown:
+                bars.enable_progress_bar()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tensor(column: Any) -> torch.Tensor:
+    """Return the lists in a column of Arrow as one tensor."""
+    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return torch.from_numpy(values.copy())  # which of numbers is in memory that is read only
+
+
+def read_corpus(
+    path: Path,
+    cache: TensorCache,
+    text_column: str | None = None,
+    *,
+    exact: bool = False,
+    progress: ProgressBar = no_progress_bar,
+) -> Split:
+    """Read a file of texts: one text per line, or a table or lines of JSON with a text column, by
+    default "text", also in place of the one that is named, unless that is ``exact``.
+    """
+    if not user_path(path, DataError).exists():
+        raise DataError(f"corpus file {path} does not exist")
+    check_format(path)
+    suffix, size = path.suffix.lower(), path.stat().st_size
+    key = content_key("corpus", FORMAT, _digest(path), suffix, text_column, exact)
+
+    def pieces() -> Iterator[list[str]]:
+        show = progress if size >= SHOW_PROGRESS else no_progress_bar
+        with show(f"reading {shorten(path.name, 40)}", size) as advance:
+            yield from _texts(path, text_column, exact, advance)
+
+    return Split(name=path.stem, texts=_stored(cache, key, pieces), labels=None, label_names=())
+
+
+def _stored(cache: TensorCache, key: str, pieces: Callable[[], Iterator[list[str]]]) -> Texts:
+    """Return the texts of an entry of the cache; those that are absent or damaged are written."""
+    from datasets import Dataset, Features, Value
+    from datasets.arrow_writer import ArrowWriter
+
+    path = cache.folder / f"{key}.arrow"
+    features = Features({"text": Value("string")})
+
+    def write() -> dict[str, torch.Tensor]:
+        with (
+            replaced_file(path) as temporary,
+            ArrowWriter(path=str(temporary), features=features) as writer,
+        ):
+            for piece in pieces():
+                writer.write_batch({"text": piece})
+        return {"sha256": _digest(path)}
+
+    while True:
+        expected = cache.get(key, write)["sha256"]
+        if path.is_file() and torch.equal(_digest(path), expected):
+            dataset = Dataset.from_file(str(path))
+            return Texts(dataset, key, range(len(dataset)))
+        logger.warning("cache file %s is damaged: its content is computed again", path)
+        (cache.folder / f"{key}.safetensors").unlink()
+
+
+def _digest(path: Path) -> torch.Tensor:
+    with opened(path, DataError) as file:
+        return torch.tensor([*hashlib.file_digest(file, "sha256").digest()])
+
+
+def _texts(
+    path: Path, text_column: str | None, exact: bool, advance: Callable[[int], None]
+) -> Iterator[list[str]]:
+    """Yield the texts of a file, without blank ones, a piece of it at a time."""
+    wanted = [text_column or "text"] if exact else [text_column or "text", "text"]
+    names: dict[str, None] = {}
+    for column in dict.fromkeys(wanted):
+        begun = False
+        for table in _tables(path, text_column if exact else None, advance):
+            names |= dict.fromkeys(table.columns)
+            values = table.columns.get(column, [])
+            rows = [row for row, value in enumerate(values) if not is_empty(value)]
+            if rows:
+                yield text_values(table.select(rows), column, begins=not begun)
+                begun = True
+        if column in names:
+            break
+    else:
+        if names:
+            raise no_column(Table(str(path), {name: [] for name in names}), wanted[0], "text")
+    if not begun:
+        raise DataError(f"corpus file {path} contains no text")
+
+
+def _tables(path: Path, column: str | None, advance: Callable[[int], None]) -> Iterator[Table]:
+    """Yield the rows of a file, some at a time; lines are a column "text", but not ``column``."""
+    suffix, where = path.suffix.lower(), str(path)
+    if suffix in READ_FORMATS and suffix != ".jsonl":
+        yield read_table(path)
+        return
+    is_table = True if suffix == ".jsonl" else None
+    for first, text in _pieces(path, advance):
+        if suffix == ".jsonl":
+            refuse_null(text, path, first)
+        lines = text.replace("\r\n", "\n").split("\n")
+        if is_table is None and not text.isspace():
+            is_table = begins_with_object(lines)
+        if is_table:
+            yield table_of_lines(lines, where, first)
+            continue
+        if column is not None:
+            raise DataError(
+                f"corpus file {path} has a text per line and no column '{shorten(column)}': leave "
+                "--text-column out"
+            )
+        yield Table(where, {"text": lines}, list(range(first, first + len(lines))))
+
+
+def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, str]]:
+    """Yield whole lines, so many at a time, with the number of the first, from 1."""
+    first = 1
+    with opened(path, DataError) as file:
+        while content := file.read(PIECE):
+            content += (rest := file.readline(LONGEST_LINE))
+            if len(rest) == LONGEST_LINE:
+                number = first + content.count(b"\n")
+                raise DataError(f"{path}:{number}: more than {LONGEST_LINE:,} bytes in a line")
+            if first == 1:
+                refuse_lfs_pointer(path, content, DataError)
+            yield first, (text := decoded(content, str(path), first))
+            first += text.count("\n")
+            advance(len(content))
