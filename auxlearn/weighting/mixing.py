@@ -25,6 +25,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from auxlearn.core.errors import PluginError, describe
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.validation import Described, Settings
 from auxlearn.weighting.base import KeptWeights, Mix, TrainingStep, Weighting, apply_gradient
@@ -193,5 +194,13 @@ class GramWeighting(KeptWeights):
         if len(gradients) > 1 and here.any():
             self.current = here.double()
             if here.sum() > 1:
-                self.current[here] = self.weigh(gram[here][:, here], step)
+                weights = self.weigh(gram[here][:, here], step)
+                # A single number would be taken for all of them.
+                finite = bool(weights.isfinite().all()) or not bool(gram.isfinite().all())
+                if weights.shape != (count := int(here.sum()),) or not finite:
+                    raise PluginError(
+                        f"weigh of {type(self).__name__} returns {describe(weights.tolist())}: "
+                        f"return {count} finite weights"
+                    )
+                self.current[here] = weights
         apply_gradient(step, combine(gradients, self.current, step.placements))

@@ -105,6 +105,13 @@ class Rule(LossWeighting):
     def weights(self):
         {line}
 """
+GRAM = """
+from auxlearn.weighting.mixing import GramWeighting
+@register_weighting("NAME")
+class Rule(GramWeighting):
+    def weigh(self, gram, step):
+        return torch.tensor({weights}, dtype=torch.float64)
+"""
 
 
 def task(line: str = "return encoder.classify(batch).sum()", more: str = "") -> str:
@@ -151,6 +158,11 @@ RULES: dict[str, tuple[str, str]] = {
         "weights",
     ),
     "gives a weight that is NaN": (rule("return torch.tensor([float('nan'), 1.0])"), "nan"),
+    "gives one weight for two": (GRAM.format(weights=[0.5]), "return 2 finite weights"),
+    "gives a weight of a gram that is NaN": (
+        GRAM.format(weights="[float('nan'), 1.0]"),
+        "return 2 finite weights",
+    ),
     "computes no loss": (rule(more="def step(self, step):\n    pass"), "backward"),
     "logs what is no number": (
         rule(more="def metrics(self):\n    return {'temperature': 'high'}"),
