@@ -98,6 +98,7 @@ class Split:
     #: Further columns by name, such as the heuristic of a HANS example.
     meta: dict[str, tuple[str, ...]] = field(default_factory=dict)
     kind: Kind = CLASSIFICATION
+    notes: tuple[str, ...] = field(default=(), compare=False)  # what was changed on reading
 
     def __post_init__(self) -> None:
         columns = {"labels": self.labels, "text_pairs": self.text_pairs, **self.meta}

@@ -285,6 +285,7 @@ def to_split(
         text_pairs=None if examples.text_pairs is None else tuple(examples.text_pairs),
         meta={key: tuple(values) for key, values in examples.meta.items()},
         kind=examples.kind,
+        notes=examples.notes,
     )
 
 

@@ -243,7 +243,8 @@ def load_ood_sets(
             sets.append(load_ood_set(OODSource(dataset=name, name=name), *trained))
         except DataError as error:
             notes.append(f"out-of-distribution set '{name}' was left out: {error}")
-    return sets, notes
+    read = [f"{found.source.name}: {note}" for found in sets for note in found.split.notes]
+    return sets, [*read, *notes]
 
 
 def _card(name: str) -> DatasetCard | None:

@@ -18,6 +18,7 @@ from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
 from auxlearn.data.ood import OODSet, card_subsets, check_pairs, match_labels, with_cards
 from auxlearn.kinds.base import kind_of
+from auxlearn.results.console import default_reporter
 from auxlearn.results.folder import RunFolder, finished_folder, model_of
 from auxlearn.results.outputs import JSON, check_output_file
 from auxlearn.results.record import Evaluations, RunResults
@@ -38,6 +39,7 @@ def evaluate(
     keep_null_labels: bool = False,
     split_column: Column | None = None,
     output: UserPath | None = None,
+    verbose: bool = True,
 ) -> Evaluations:
     """Evaluate a finished run on one or several data sets.
 
@@ -65,6 +67,7 @@ def evaluate(
             missing value, as names of classes.
         split_column: Column of a table in memory that names the split of each row.
         output: JSON file for all results.
+        verbose: Whether it is shown how the sets were read.
 
     Returns:
         The scores by name of the set: the last part of a path, ``data`` for a set in memory.
@@ -98,6 +101,10 @@ def evaluate(
     if not any(map(in_memory, sets.values())):
         refuse_for_files(None, split_column)
     read = {name: read_evaluated(data, split, config, split_column) for name, data in sets.items()}
+    reporter = default_reporter(verbose)
+    for name, (evaluated, _) in read.items():
+        for note in evaluated.notes:
+            reporter.message(f"{name}: {note}")
     trained = RunResults.load(folder)
     mapped: dict[str, OODSet] = {}
     if foreign := sorted(labels_as_texts(labels or {}).keys() - set(trained.dataset.label_names)):

@@ -359,7 +359,10 @@ def _read_texts(
         label_column=given.label_column,
         keep_null_labels=True,  # the labels take no part: what they are is of no importance
     )
-    return load_dataset(dataset, columns=columns).splits["train"]
+    train = load_dataset(dataset, columns=columns).splits["train"]
+    for note in train.notes:
+        reporter.message(note)
+    return train
 
 
 @dataclass(eq=False, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, Value
 from pydantic import TypeAdapter
 from sklearn.metrics import accuracy_score, f1_score
 from transformers import logging
@@ -21,6 +21,8 @@ from transformers import logging
 import auxlearn
 from auxlearn.core.errors import DataError, UserError
 from auxlearn.core.files import read_json
+from auxlearn.core.settings import OODSource
+from auxlearn.data.ood import load_ood_sets
 from auxlearn.evaluation.evaluator import Classifier
 from auxlearn.results.record import Evaluation
 from tests import helpers
@@ -262,6 +264,22 @@ def test_sets_are_evaluated_by_name(run, expected, tmp_path):
     assert frame.to_html() == found._repr_html_()
     twice = auxlearn.evaluate(run, [tmp_path / "a", str(tmp_path / "a")])
     assert list(twice) == ["a", "a_2"]
+
+
+def test_how_a_set_was_read_is_said_wherever_it_is_read(run, tmp_path, capsys):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
+    rows = Dataset.from_dict({"text": TEXTS, "label": [-1, 0, 1, 0, 1, 0]}, features=features)
+    said = "1 examples without a label were left out"
+    auxlearn.evaluate(run, {"mine": rows})
+    assert f"mine: {said}" in capsys.readouterr().err
+    auxlearn.evaluate(run, {"mine": rows}, verbose=False)
+    assert capsys.readouterr().err == ""
+    auxlearn.pretrain("tiny", tmp_path / "encoder", dataset=rows, steps=1, batch_size=2)
+    assert said in capsys.readouterr().err
+    rows.to_parquet(tmp_path / "mine.parquet")
+    source = OODSource(dataset=str(tmp_path / "mine.parquet"), name="mine")
+    _, notes = load_ood_sets([source], "reviews", auxlearn.load_dataset(ROWS[["text", "label"]]))
+    assert notes == [f"mine: {said}"]
 
 
 def test_labels_are_mapped_after_training(run, tmp_path):
