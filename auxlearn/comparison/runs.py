@@ -171,6 +171,8 @@ def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
     of one name but other content get a part of their digest; in a sweep they are what its axes say.
     """
     folders = [user_path(path, SweepError) for path in paths]
+    if not folders:
+        raise SweepError("there is nothing to compare: name a run or a sweep")
     resolved = [path.resolve() for path in folders]
     for path in folders:
         if resolved.count(path.resolve()) > 1:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -80,7 +81,7 @@ def label_text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     is_fractional = isinstance(value, float | Decimal) and math.isfinite(value)
-    if isinstance(value, int) or (is_fractional and value == int(value)):
+    if isinstance(value, Integral) or (is_fractional and value == int(value)):
         return str(int(value))
     if not isinstance(value, str):
         return value

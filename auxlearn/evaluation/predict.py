@@ -84,10 +84,10 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
             columns["text_pair"] = list(text_pairs)
         table = replace(read_memory_table(columns), where="the texts")
         return TextSource(table, listed=True)
+    source = TextSource(read_memory_table(texts), frame=texts if hasattr(texts, "iloc") else None)
     if text_pairs is not None:
         raise DataError("second texts are a column of the table: leave text_pairs out")
-    frame = texts if hasattr(texts, "iloc") else None
-    return TextSource(read_memory_table(texts), frame=frame)
+    return source
 
 
 def texts_of(texts: Any, text_column: str | None = None) -> tuple[Split, tuple[str, ...]]:

@@ -225,6 +225,8 @@ def test_a_model_of_pairs_refuses_single_texts(trained_on, tmp_path):
         message = error("predict", trained_on[True], *arguments)
         assert message.startswith("the run was trained on pairs of texts, but")
     assert len(auxlearn.predict(trained_on[True], ["a"], ["b"])) == 1
+    with pytest.raises(DataError, match="generator"):
+        auxlearn.predict(trained_on[True], (text for text in "a"), ["b"])
     with pytest.raises(DataError, match="single texts, but the run was trained on pairs"):
         auxlearn.evaluate(trained_on[True], ROWS)
     ROWS.assign(text_pair="b").to_csv(tmp_path / "two.csv")
@@ -288,6 +290,9 @@ def test_labels_are_mapped_after_training(run, tmp_path):
     with pytest.raises(DataError, match="no counterpart"):
         auxlearn.evaluate(run, renamed)
     mapped = auxlearn.evaluate(run, renamed, labels={"yes": "a=b", "no": "other"})["data"]
+    assert mapped.all.accuracy == plain.all.accuracy
+    numbers = ROWS.replace({"label": {"yes": "1", "no": "0"}})
+    mapped = auxlearn.evaluate(run, numbers, labels={"yes": np.int64(1), "no": 0})["data"]
     assert mapped.all.accuracy == plain.all.accuracy
     write_set(tmp_path / "set", renamed)
     command = ["evaluate", run, "--dataset", tmp_path / "set", "--json", "--labels"]

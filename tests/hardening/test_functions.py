@@ -47,6 +47,7 @@ def weighted(weights):
         ("load_run", (Mute(),), {}, "<Mute instance"),
         ("evaluate", ("r", "d"), {"labels": {"no": 10**5000}}, "a number of"),
         ("compare", ("a",), {"names": {"a": 1}}, "names.a"),
+        ("compare", (), {}, "name a run or a sweep"),
         ("sweep", ({"name": "a", "base": {"aux": CYCLE}},), {}, "levels"),
         ("train", (), {"dataset": FRAME, "bacth_size": 4}, "'batch_size'"),
         ("train", (), {"dataset": FRAME, "ood": [FRAME]}, "ood: a data set in memory"),
