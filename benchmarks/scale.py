@@ -3,7 +3,8 @@
     python -m benchmarks.scale --texts 20000 200000 2000000
 
 Each stage runs in a process of its own, in the CPU seconds of that process, which others that
-compute hardly change. Memory is the peak of what belongs to the process alone ("anonymous", sampled
+compute hardly change. What two processes save is measured by the clock, with the machine to itself.
+Memory is the peak of what belongs to the process alone ("anonymous", sampled
 every 10 ms), and of all its resident pages, those of mapped files included, which the system takes
 back when memory is short.
 """
@@ -44,8 +45,10 @@ def write_texts(path: Path, count: int) -> None:
             file.write(" ".join(draw.choices(words, k=WORDS)) + "\n")
 
 
-def tokenise(path: Path, bare: bool) -> float:
-    """Return the CPU seconds of tokenising texts that were read, or of the tokenizer's own call."""
+def tokenise(path: Path, bare: bool) -> dict[str, float]:
+    """Return the seconds of tokenising texts that were read, or of the tokenizer's own call, of the
+    processor (of this process) and by the clock.
+    """
     from auxlearn.core.cache import TensorCache
     from auxlearn.data.corpora import read_corpus
     from auxlearn.data.tokens import CHUNK_TEXTS, Tokenization
@@ -54,20 +57,17 @@ def tokenise(path: Path, bare: bool) -> float:
     cache, tokenizer = TensorCache(), load_tokenizer("tiny")
     split = read_corpus(path, cache)
     tokenizer("one text")
-    started, before = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    started, begun = time.process_time(), time.perf_counter()
     if bare:
         for start in range(0, len(split), CHUNK_TEXTS):
             texts = list(split.texts[start : start + CHUNK_TEXTS])
             tokenizer(texts, truncation=True, max_length=MAX_LENGTH)
     else:
         Tokenization(tokenizer, MAX_LENGTH).tokenize_split(split, cache)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    of_others = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    # Processes that tokenise at the same time have half of the texts each.
-    return time.process_time() - started + of_others / 2
+    return {"cpu": time.process_time() - started, "clock": time.perf_counter() - begun}
 
 
-def first_step(path: Path) -> float:
+def first_step(path: Path) -> dict[str, float]:
     """Return the CPU seconds of this process, from its start to the first step of ``pretrain``."""
     from auxlearn.training import pretrain
 
@@ -82,10 +82,12 @@ def first_step(path: Path) -> float:
         settings: Any = {"steps": 10, "batch_size": 16, "max_length": MAX_LENGTH, "device": "cpu"}
         with suppress(Stop):
             pretrain.pretrain("tiny", f"{folder}/out", corpus=str(path), verbose=False, **settings)
-    return time.process_time()
+    return {"cpu": time.process_time()}
 
 
-STAGES: dict[str, tuple[str, Callable[[Path], float]]] = {  # with the number of processes
+STAGES: dict[
+    str, tuple[str, Callable[[Path], dict[str, float]]]
+] = {  # with the number of processes
     "bare": ("1", lambda path: tokenise(path, bare=True)),
     "tokens by two": ("2", lambda path: tokenise(path, bare=False)),
     "tokens": ("1", lambda path: tokenise(path, bare=False)),
@@ -112,7 +114,7 @@ def run_stage(stage: str, path: Path) -> None:
         done.set()
         sampler.join()
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"cpu": seconds, "anonymous_mb": peak / 1024, "rss_mb": resident / 1024}))
+    print(json.dumps({**seconds, "anonymous_mb": peak / 1024, "rss_mb": resident / 1024}))
 
 
 def measure(count: int) -> dict[str, object]:
@@ -125,7 +127,9 @@ def measure(count: int) -> dict[str, object]:
             if stage == "tokens":
                 for entry in Path(folder, "cache").glob("*.safetensors"):
                     entry.unlink()
-            environment = {"AUXLEARN_CACHE": f"{folder}/cache", "OMP_NUM_THREADS": processes}
+            # A tokenizer would use all cores by threads of its own.
+            environment = {"OMP_NUM_THREADS": processes, "RAYON_NUM_THREADS": "1"}
+            environment["AUXLEARN_CACHE"] = f"{folder}/cache"
             command = [sys.executable, "-m", "benchmarks.scale", "--stage", stage]
             done = subprocess.run(
                 [*command, "--file", str(path)],
@@ -144,12 +148,12 @@ def report() -> None:
     head = ["texts", "one process", "two processes", "anonymous MB", "resident MB"]
     body = []
     for count, row in sorted(rows.items()):
-        one, two, bare = (row[name]["cpu"] for name in ("tokens", "tokens by two", "bare"))
         step, memory = row["first step"], row["tokens"]
+        one, two = memory.get("clock"), row["tokens by two"].get("clock")
         cells = [
             f"{count:,}",
-            f"{one / bare:.2f} of the bare call",
-            f"{one / two:.2f} times faster",
+            f"{memory['cpu'] / row['bare']['cpu']:.2f} of the bare call",
+            f"{one / two:.2f} times faster" if one and two else "not measured",
         ]
         cells += [f"{memory[name]:,.0f}" for name in ("anonymous_mb", "rss_mb")]
         body.append([*cells, f"{step['cpu']:.1f} s", f"{step['anonymous_mb']:,.0f}"])
