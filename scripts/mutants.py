@@ -65,8 +65,8 @@ MUTANTS = (
     Mutant("objectives/masking.py", "part = excess / others.sum", "part = excess / maskable.sum", "objectives/test_masking.py"),
     Mutant("objectives/masking.py", "torch.where(draws < mask_share, mask_id", "torch.where(draws < random_share, mask_id", "objectives/test_masking.py"),
     Mutant("objectives/masking.py", "means = (sums[ends] - sums[ends - counts]) / counts", "means = (sums[ends] - sums[ends - 1])", "tasks/test_masking_options.py"),
-    Mutant("tasks/pmi.py", "2 * own - best[n]", "own - best[n]", "tasks/test_strategies.py"),
-    Mutant("tasks/l3mask.py", "if complement else -log", "if not complement else -log", "tasks/test_masked.py"),
+    Mutant("tasks/pmi.py", "2 * log_share - best[n]", "log_share - best[n]", "tasks/test_strategies.py"),
+    Mutant("tasks/l3mask.py", "if complement else -piece", "if not complement else -piece", "tasks/test_masked.py"),
     Mutant("tasks/simcse.py", "similarities / self", "similarities * self", "tasks/test_simcse.py"),
     Mutant("data/batches.py", "dtype=torch.float64) ** smoothing", "dtype=torch.float64) ** (1 - smoothing)", "tasks/test_supervised.py"),
     # scoring
