@@ -295,12 +295,13 @@ def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
             yield from _script_parts(part, seen)
     elif isinstance(value, set | frozenset):
         yield from sorted(repr(part) for part in value if isinstance(part, str | int | float))
-    elif hasattr(value, "__array__"):
+    elif hasattr(value, "__array__") and not isinstance(value, type):
         import numpy
 
-        array = numpy.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-        if array.dtype != object:
-            yield f"{array.dtype}{array.shape}{sha256(array.tobytes()).hexdigest()}"
+        with suppress(TypeError, ValueError, RuntimeError):  # a sparse tensor is no array
+            array = numpy.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+            if array.dtype != object:
+                yield f"{array.dtype}{array.shape}{sha256(array.tobytes()).hexdigest()}"
 
 
 def _used_by(function: FunctionType) -> list[Any]:

@@ -214,11 +214,13 @@ def test_a_broken_package_is_one_line(installed, body, reason):
 SCRIPT = """
 import functools
 import torch
+from torch import Tensor
 from auxlearn.core.registry import Registry
 from auxlearn.core.validation import Settings
 
 RATE, DEEP, SHOWN, WORDS, unused = {rate}, {deep}, {shown}, {{"a", {word}}}, {unused}
 TABLE, TENSOR, objects = {{"a": {{"b": {table}}}}}, torch.tensor([{tensor}]), [object()]
+SPARSE = torch.eye(2).to_sparse()
 
 class Options(Settings):
     share: int = {option}
@@ -238,6 +240,7 @@ def made(size):
         prepare = items = state_dict = None
 
         def loss(self, started={default}):
+            assert isinstance(TENSOR, torch.Tensor) and (Tensor, SPARSE)
             sums = [(lambda: RATE * size * helper() * TABLE["a"]["b"])() for _ in WORDS]
             return sum(sums) * TENSOR * Further.value * len(objects)
 
