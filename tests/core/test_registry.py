@@ -273,21 +273,36 @@ USED = ("rate", "deep", "shown", "word", "table", "tensor", "option", "further",
 USED += ("below", "helped")
 
 
+# Each script runs in a process of its own, forked from one that has imported what all need.
+RUN_SCRIPTS = """
+import os, runpy, sys
+import torch, auxlearn.core.registry, auxlearn.core.validation
+
+for path in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        runpy.run_path(path, run_name="__main__")
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
 def test_a_class_of_a_script_is_told_apart_by_all_that_it_uses(tmp_path):
-    usual = dict.fromkeys(USED, 1) | {"unused": 1, "after": ""}
-
-    def digest(**changed):
-        path = tmp_path / "script.py"
-        path.write_text(SCRIPT.format(**{**usual, **changed}))
-        return subprocess.run(
-            [sys.executable, path], capture_output=True, text=True, check=True
-        ).stdout
-
     # What is written into the script while it runs, and what the class does not use.
     edited = "from pathlib import Path; Path(__file__).write_text('edited')"
-    assert digest() == digest(unused=2) == digest(after=edited) != "{}\n"
-    changed = [digest(**{name: 2}) for name in USED]
-    assert len({digest(), *changed}) == 1 + len(USED)
+    changes = [{}, {"unused": 2}, {"after": edited}, *({name: 2} for name in USED)]
+    paths = []
+    for number, change in enumerate(changes):
+        paths.append(tmp_path / str(number) / "script.py")
+        paths[-1].parent.mkdir()
+        usual = dict.fromkeys(USED, 1) | {"unused": 1, "after": ""}
+        paths[-1].write_text(SCRIPT.format(**usual | change))
+    program = [sys.executable, "-c", RUN_SCRIPTS, *paths]
+    output = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    first, unused, after, *changed = output.splitlines()
+    assert first == unused == after != "{}"
+    assert len({first, *changed}) == 1 + len(USED) == 1 + len(changed)
 
 
 def test_a_task_is_no_loss():
