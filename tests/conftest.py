@@ -69,12 +69,15 @@ def one_thread() -> None:
         sys.modules["torch"].set_num_threads(1)
 
 
+gc.disable()  # no garbage is looked for among the modules while they are imported
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick_collection() -> None:
     """Collect garbage less often, and not among the modules that the tests have imported."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -36,16 +37,17 @@ def test_windows_is_refused_in_one_line():
     assert done.stderr.splitlines()[-1] == expected
 
 
+def module_name(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache  # read by the worker that has these tests alone
 def modules():
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
-
-
-MODULES = modules()
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in PATHS.items()}
 
 
 def names_imported(tree):
@@ -63,7 +65,7 @@ def names_imported(tree):
             assert node.level == 0, "imports are absolute"
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
-                found.add(full if full in MODULES else node.module)
+                found.add(full if full in PATHS else node.module)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
@@ -71,7 +73,9 @@ def names_imported(tree):
     return found
 
 
-IMPORTS = {name: names_imported(tree) for name, tree in MODULES.items()}
+@cache
+def imports():
+    return {name: names_imported(tree) for name, tree in modules().items()}
 
 
 def layer(module):
@@ -85,22 +89,22 @@ def layer(module):
 def importers(library):
     return {
         name
-        for name, imported in IMPORTS.items()
+        for name, imported in imports().items()
         if any(other == library or other.startswith(f"{library}.") for other in imported)
     }
 
 
 def test_there_is_something_to_check():
-    assert len(MODULES) > 40
-    assert sum(len(imported) for imported in IMPORTS.values()) > 200
-    assert [name for name in MODULES if layer(name) is None] == ["auxlearn"]
+    assert len(PATHS) > 40
+    assert sum(len(imported) for imported in imports().values()) > 200
+    assert [name for name in PATHS if layer(name) is None] == ["auxlearn"]
     for room in ROOMS:
-        assert room in MODULES, f"{room} is no module any more"
+        assert room in PATHS, f"{room} is no module any more"
 
 
 def test_imports_run_one_way():
     checked, wrong = 0, []
-    for module, imported in IMPORTS.items():
+    for module, imported in imports().items():
         for other in imported:
             if layer(module) is not None and layer(other) is not None:
                 checked += 1
@@ -112,11 +116,11 @@ def test_imports_run_one_way():
 
 def test_no_module_imports_itself_in_a_circle():
     ours = {
-        name: {other for other in imported if other in MODULES and other != "auxlearn"}
-        for name, imported in IMPORTS.items()
+        name: {other for other in imported if other in PATHS and other != "auxlearn"}
+        for name, imported in imports().items()
     }
     order = list(TopologicalSorter(ours).static_order())  # raises CycleError with the circle
-    assert len(order) == len(MODULES)
+    assert len(order) == len(PATHS)
 
 
 #: Modules that a single module of their own room imports, and why they are files of their own.
@@ -162,7 +166,7 @@ BUDGETS = {
 
 
 def test_a_file_with_one_reader_has_a_reason():
-    importers_of = {name: importers(name) - {name} for name in MODULES}
+    importers_of = {name: importers(name) - {name} for name in PATHS}
     alone = {
         name
         for name, found in importers_of.items()
@@ -186,12 +190,12 @@ def test_rooms_keep_their_budgets():
 
 
 def test_weighting_stands_on_core_alone():
-    inside = {name for name in MODULES if name.startswith("auxlearn.weighting.")}
+    inside = {name for name in PATHS if name.startswith("auxlearn.weighting.")}
     assert len(inside) > 15
     foreign = {
         other
         for name in inside
-        for other in IMPORTS[name]
+        for other in imports()[name]
         if other.startswith("auxlearn.") and other.split(".")[1] not in ("core", "weighting")
     }
     assert foreign == set()
@@ -203,7 +207,7 @@ def test_the_table_of_rooms_is_that_of_the_code():
         for room in rooms:
             path = PACKAGE / room
             if path.is_dir():
-                sentence = ast.get_docstring(MODULES[f"auxlearn.{room}"]).splitlines()[0]
+                sentence = ast.get_docstring(modules()[f"auxlearn.{room}"]).splitlines()[0]
                 said = sentence[0].lower() + sentence[1:].rstrip(".")
                 assert f"| {number} | `auxlearn/{room}/` | {said} |" in text
 
@@ -211,7 +215,7 @@ def test_the_table_of_rooms_is_that_of_the_code():
 @pytest.mark.parametrize("package", ["auxlearn.tasks", "auxlearn.weighting"])
 def test_training_knows_no_concrete_plug_in(package):
     shared = {f"{package}.{name}" for name in ("base", "gradients", "state")}
-    concrete = [name for name in MODULES if name.startswith(f"{package}.") and name not in shared]
+    concrete = [name for name in PATHS if name.startswith(f"{package}.") and name not in shared]
     assert len(concrete) >= 2
     known = {name for one in concrete for name in importers(one)}
     assert {name for name in known if not name.startswith(f"{package}.")} == set()
@@ -239,7 +243,7 @@ def test_one_place_for_each_outside_library():
     assert importers("transformers")
     outside = {n for n in importers("transformers") if not n.startswith("auxlearn.encoders.")}
     for name in outside:
-        for other in IMPORTS[name]:
+        for other in imports()[name]:
             assert not other.startswith("transformers") or other.startswith("transformers.utils")
     assert importers("pickle") == {"auxlearn.encoders.weights"}  # for the name of an error
     assert importers("matplotlib.pyplot") == set()
@@ -247,7 +251,7 @@ def test_one_place_for_each_outside_library():
 
 def test_nothing_remote_is_executed_and_nothing_unsafe_is_loaded():
     checked = 0
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 checked += 1
@@ -281,7 +285,7 @@ LIGHT = [
     "auxlearn.data.load",
     "auxlearn.sweeps.run",
     "auxlearn.training.train",
-    *(name for name in MODULES if name.startswith("auxlearn.commands.")),
+    *(name for name in PATHS if name.startswith("auxlearn.commands.")),
 ]
 
 
