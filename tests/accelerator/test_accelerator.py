@@ -35,7 +35,7 @@ OF_PASS = {"modernbert": 2, "bart": 3, "mpnet": 1}
 PASSES = 6
 
 #: What every run of the tests trains: it stands for the others, which are slow.
-QUICK = {"random_mlm", "cross_entropy", "confidence", "fixed", "meta", "tartan", "modernbert"}
+QUICK = {"random_mlm", "confidence", "meta", "tartan", "modernbert"}
 
 
 def built_in(registry: Registry) -> list[str]:
@@ -95,7 +95,7 @@ def test_every_family(family, config, on_accelerator):
     check(on_accelerator(runs.train, settings), most)
 
 
-@pytest.mark.parametrize("head", ["closed", "fitted"])
+@pytest.mark.parametrize("head", ["closed", pytest.param("fitted", marks=pytest.mark.slow)])
 def test_a_head_that_is_fitted_to_validation_examples(head, config, on_accelerator):
     options = {"horizon": "steps", "warmup_steps": 0, "dev_head": head}
     settings = config(aux=["random_mlm"], weights={"meta": options})
