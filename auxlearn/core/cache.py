@@ -90,6 +90,9 @@ class TensorCache:
                         save_file(tensors, temporary, header)
         return tensors
 
+    def delete(self, key: str) -> None:
+        (self.folder / f"{key}.safetensors").unlink(missing_ok=True)
+
     def joined(self, pieces: Iterable[Tensor]) -> Tensor:
         """Return pieces of a tensor, which follow each other in the first dimension, as one that is
         mapped from a file without a name: one piece is in memory at a time.

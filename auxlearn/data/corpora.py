@@ -8,6 +8,7 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import is_empty, no_column, text_values
+from auxlearn.data.parquet import parquet_tables
 from auxlearn.data.tables import (
+    IN_PIECES,
+    LONGEST_LINE,
     READ_FORMATS,
     begins_with_object,
     check_format,
@@ -37,8 +41,6 @@ logger = logging.getLogger(__name__)
 FORMAT = 1  # part of the keys of the cache; raise it when other texts are read of a file
 
 PIECE = 1 << 20  # bytes of a file that are read at once, and the rest of the last line
-
-LONGEST_LINE = 1 << 26  # bytes
 
 SHOW_PROGRESS = 1 << 26  # bytes of a file from which on progress is shown
 
@@ -73,9 +75,9 @@ class Texts(Sequence[str]):
     def mapped(
         self,
         function: Callable[[Any, int | None], Any],
+        rows: slice,
         folder: Path,
         batch_size: int,
-        advance: Callable[[int], None],
     ) -> Iterator[dict[str, torch.Tensor]]:
         """Yield the rows of the tables of lists that a function makes of so many texts, in as many
         processes as ``OMP_NUM_THREADS`` says; ``folder`` holds those that are not yet taken.
@@ -87,27 +89,23 @@ class Texts(Sequence[str]):
         shown = bars.is_progress_bar_enabled()
         bars.disable_progress_bar()
         shutil.rmtree(folder, ignore_errors=True)  # left by a kill
+        folder.mkdir()
         try:
-            for start in range(0, len(self), MAPPED_TEXTS):
-                part = self.dataset.select(self.rows[start : start + MAPPED_TEXTS])
-                folder.mkdir()
-                try:
-                    tables = part.with_format("arrow").map(
-                        function,
-                        with_rank=True,
-                        batched=True,
-                        batch_size=batch_size,
-                        num_proc=processes if processes > 1 else None,
-                        remove_columns=["text"],
-                        cache_file_name=f"{folder}/mapped.arrow",
-                        new_fingerprint=f"{folder.stem[:32]}-{start}",
-                    )
-                except multiprocess.TimeoutError as error:  # of what an interruption ended
-                    raise KeyboardInterrupt from error
-                for row in tables.with_format("arrow").iter(1):
-                    yield {name: _tensor(row[name]) for name in row.column_names}
-                shutil.rmtree(folder)
-                advance(len(part))
+            part = self.dataset.select(self.rows[rows]).with_format("arrow")
+            tables = part.map(
+                function,
+                with_rank=True,
+                batched=True,
+                batch_size=batch_size,
+                num_proc=processes if processes > 1 else None,
+                remove_columns=["text"],
+                cache_file_name=f"{folder}/mapped.arrow",
+                new_fingerprint=folder.name[:32],
+            )
+            for row in tables.with_format("arrow").iter(1):
+                yield {name: _tensor(row[name]) for name in row.column_names}
+        except multiprocess.TimeoutError as error:  # of what an interruption ended
+            raise KeyboardInterrupt from error
         finally:
             if shown:
                 bars.enable_progress_bar()
@@ -139,7 +137,8 @@ def read_corpus(
 
     def pieces() -> Iterator[list[str]]:
         show = progress if size >= SHOW_PROGRESS else no_progress_bar
-        with show(f"reading {shorten(path.name, 40)}", size) as advance:
+        times = 2 if suffix == ".tsv" else 1  # how its cells are quoted is seen by all of them
+        with show(f"reading {shorten(path.name, 40)}", times * size) as advance:
             yield from _texts(path, text_column, exact, advance)
 
     return Split(name=path.stem, texts=_stored(cache, key, pieces), labels=None, label_names=())
@@ -168,7 +167,7 @@ def _stored(cache: TensorCache, key: str, pieces: Callable[[], Iterator[list[str
             dataset = Dataset.from_file(str(path))
             return Texts(dataset, key, range(len(dataset)))
         logger.warning("cache file %s is damaged: its content is computed again", path)
-        (cache.folder / f"{key}.safetensors").unlink()
+        cache.delete(key)
 
 
 def _digest(path: Path) -> torch.Tensor:
@@ -184,12 +183,13 @@ def _texts(
     names: dict[str, None] = {}
     for column in dict.fromkeys(wanted):
         begun = False
-        for table in _tables(path, text_column if exact else None, advance):
+        for table in _tables(path, column, exact and text_column is not None, advance):
             names |= dict.fromkeys(table.columns)
             values = table.columns.get(column, [])
             rows = [row for row, value in enumerate(values) if not is_empty(value)]
             if rows:
-                yield text_values(table.select(rows), column, begins=not begun)
+                texts = replace(table, columns={column: values}).select(rows)
+                yield text_values(texts, column, begins=not begun)
                 begun = True
         if column in names:
             break
@@ -200,28 +200,44 @@ def _texts(
         raise DataError(f"corpus file {path} contains no text")
 
 
-def _tables(path: Path, column: str | None, advance: Callable[[int], None]) -> Iterator[Table]:
-    """Yield the rows of a file, some at a time; lines are a column "text", but not ``column``."""
-    suffix, where = path.suffix.lower(), str(path)
-    if suffix in READ_FORMATS and suffix != ".jsonl":
-        yield read_table(path)
-        return
-    is_table = True if suffix == ".jsonl" else None
-    for first, text in _pieces(path, advance):
-        if suffix == ".jsonl":
+def _tables(
+    path: Path, column: str, named: bool, advance: Callable[[int], None]
+) -> Iterator[Table]:
+    """Yield the rows of a file, some at a time, with all columns or with one; lines are a column
+    "text", but not one that is ``named``.
+    """
+    suffix = path.suffix.lower()
+
+    def pieces() -> Iterator[tuple[int, str]]:
+        for first, text in _pieces(path, advance):
             refuse_null(text, path, first)
+            yield first, text
+
+    if suffix == ".parquet":
+        yield from parquet_tables(path, column, PIECE, advance)
+    elif suffix in IN_PIECES:
+        yield from IN_PIECES[suffix](path, pieces, PIECE)
+    elif suffix in READ_FORMATS:
+        yield read_table(path)
+    else:
+        yield from _lines(path, column if named else None, advance)
+
+
+def _lines(path: Path, column: str | None, advance: Callable[[int], None]) -> Iterator[Table]:
+    is_table = None
+    for first, text in _pieces(path, advance):
         lines = text.replace("\r\n", "\n").split("\n")
         if is_table is None and not text.isspace():
             is_table = begins_with_object(lines)
         if is_table:
-            yield table_of_lines(lines, where, first)
+            yield table_of_lines(lines, str(path), first)
             continue
         if column is not None:
             raise DataError(
                 f"corpus file {path} has a text per line and no column '{shorten(column)}': leave "
                 "--text-column out"
             )
-        yield Table(where, {"text": lines}, list(range(first, first + len(lines))))
+        yield Table(str(path), {"text": lines}, list(range(first, first + len(lines))))
 
 
 def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, str]]:

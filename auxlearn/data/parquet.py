@@ -3,48 +3,89 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, describe, first_line, shorten
-from auxlearn.core.files import read_file
+from auxlearn.core.files import opened, read_file, refuse_lfs_pointer
 from auxlearn.core.table import LARGEST_FILE, Table, check_columns
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+BUFFER = 1 << 20  # bytes of a column that are read at once
+
+MOST_ROWS = 4096  # of a file that is read some rows at a time
 
 #: A name that is not UTF-8 is a ValueError, a damaged size a MemoryError, a time after the year
 #: 9999 an OverflowError.
 _FAULTS = (OSError, ValueError, LookupError, MemoryError, OverflowError)
 
 
-def read_parquet(path: Path) -> Table:
+@contextmanager
+def _opened(path: Path, source: Any) -> Iterator[ParquetFile]:
+    """Open what a path holds within the block, and say in one line what is wrong with it."""
     import pyarrow
     from pyarrow import parquet
 
-    content = pyarrow.py_buffer(read_file(path, LARGEST_FILE, DataError))
     try:
         # ParquetFile reads this one file; read_table would take folder names for columns.
-        with parquet.ParquetFile(content) as file:
+        with parquet.ParquetFile(source, pre_buffer=False, buffer_size=BUFFER) as file:
             check_columns(path, file.schema_arrow.names)
-            # A file of a few bytes can stand for any number of equal values.
-            if 8 * file.metadata.num_rows * file.metadata.num_columns > LARGEST_FILE:
-                raise DataError(
-                    f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: divide "
-                    "it or leave columns out"
-                )
-            return _table(path, file.read())
+            yield file
     except (pyarrow.ArrowException, *_FAULTS) as error:
         reason = shorten(first_line(error), 150)
         raise DataError(f"{path} cannot be read as a Parquet file: {reason}") from error
 
 
-def _table(path: Path, table: Any) -> Table:
-    features = _features(table.schema.metadata or {})
-    columns = {name: table[name].to_pylist() for name in table.column_names}
-    class_names = class_names_of(features or {})
-    for name, names in class_names.items():
-        if name in columns:
-            columns[name] = by_name(columns[name], names, str(path))
-    return Table(str(path), columns, class_names=None if features is None else class_names)
+def read_parquet(path: Path) -> Table:
+    import pyarrow
+
+    content = pyarrow.py_buffer(read_file(path, LARGEST_FILE, DataError))
+    with _opened(path, content) as file:
+        # A file of a few bytes can stand for any number of equal values.
+        if 8 * file.metadata.num_rows * file.metadata.num_columns > LARGEST_FILE:
+            raise DataError(
+                f"{path} has more than {LARGEST_FILE:,} bytes when it is uncompressed: divide "
+                "it or leave columns out"
+            )
+        table, features = file.read(), _features(file.schema_arrow.metadata or {})
+        columns = {name: table[name].to_pylist() for name in table.column_names}
+        class_names = class_names_of(features or {})
+        for name, names in class_names.items():
+            if name in columns:
+                columns[name] = by_name(columns[name], names, str(path))
+        return Table(str(path), columns, class_names=None if features is None else class_names)
+
+
+def parquet_tables(
+    path: Path, column: str, most: int, advance: Callable[[int], None]
+) -> Iterator[Table]:
+    """Yield a table of all columns without rows, then one column, so many bytes of it at a time."""
+    with opened(path, DataError) as content:
+        refuse_lfs_pointer(path, content.read(BUFFER), DataError)
+        with _opened(path, content) as file:
+            names, metadata = file.schema_arrow.names, file.metadata
+            yield Table(str(path), {name: [] for name in names})
+            if column not in names:
+                return
+            classes = class_names_of(_features(file.schema_arrow.metadata or {}) or {}).get(column)
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            of_rows = sum(group.total_byte_size for group in groups) / max(metadata.num_rows, 1)
+            at_once = max(1, min(MOST_ROWS, int(most / max(of_rows, 1))))
+            if classes:  # whether texts are names of them is seen by all
+                at_once = metadata.num_rows
+            end = 0
+            for batch in file.iter_batches(at_once, columns=[column], use_threads=False):
+                start, end = end, end + len(batch)
+                values = batch[column].to_pylist()
+                if classes:
+                    values = by_name(values, classes, str(path))
+                places = [f"{path}, row {row + 1}" for row in range(start, end)]
+                yield Table(str(path), {column: values}, places=places)
+                advance(path.stat().st_size * len(batch) // metadata.num_rows)
 
 
 def _features(metadata: Mapping[bytes, bytes]) -> Mapping[str, Any] | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,18 @@ HALF_A_PAIR = (
     "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
 )
 
+LONGEST_LINE = 1 << 26  # bytes of a line, or characters of a cell
+
+#: The text of a file, whole lines of it at a time with the number of the first; anew at each call.
+Pieces = Callable[[], Iterable[tuple[int, str]]]
+
+#: Reads a format of text, so many characters, or pieces, at a time.
+Tables = Callable[[Path, Pieces, float], Iterator[Table]]
+
 
 def read_table(path: Path) -> Table:
     """Read a file in the format of its suffix: UTF-8, with or without byte order mark, without
-    blank lines. CSV follows RFC 4180; a row of a TSV is always one line, see :func:`_tsv_rows`.
+    blank lines. CSV follows RFC 4180; a row of a TSV is always one line, see :func:`tsv_tables`.
     """
     return READ_FORMATS[path.suffix.lower()](path)
 
@@ -117,6 +127,11 @@ def _arrow(values: Any) -> Any:
         return pyarrow.array([None if one is None else as_json(one, "a list") for one in values])
 
 
+def json_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
+    for first, text in pieces():
+        yield table_of_lines(text.split("\n"), str(path), first)
+
+
 def table_of_lines(lines: Sequence[str], where: str, first: int = 1) -> Table:
     """Return the table of lines of JSON objects, which begin at the ``first`` line of a file."""
     records: dict[int, dict[str, Any]] = {}
@@ -166,16 +181,20 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def _read_csv(path: Path) -> Table:
+def csv_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
     # newline="" leaves line breaks inside quoted cells as they are in the file.
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
-    rows, start = [], 1
+    lines = (line for _, text in pieces() for line in io.StringIO(text, newline=""))
+    return _below_header(path, _csv_rows(path, lines), most)
+
+
+def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    reader, start = csv.reader(lines, strict=True), 1
     # By default the module refuses cells of more than 131,072 characters, for all its users.
-    usual = csv.field_size_limit(LARGEST_FILE)
+    usual = csv.field_size_limit(LONGEST_LINE)
     try:
         for cells in reader:
             if cells:
-                rows.append((start, cells))
+                yield start, cells
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
@@ -184,38 +203,48 @@ def _read_csv(path: Path) -> Table:
         ) from error
     finally:
         csv.field_size_limit(usual)
-    return _with_header(path, rows)
 
 
-def _tsv_rows(text: str) -> list[tuple[int, list[str]]]:
-    """Split a TSV into cells, a row for each line. A quotation mark is an ordinary character (GLUE,
+def tsv_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
+    """Yield the rows of a TSV, one for each line. A quotation mark is an ordinary character (GLUE,
     HANS), unless every cell with one is quoted as CSV writers do it.
     """
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        line = line.removesuffix("\r")
-        if line.strip(" "):
-            rows.append((number, line.split("\t")))
-    marked = [cell for _, cells in rows for cell in cells if '"' in cell]
-    if marked and all(_is_quoted(cell) for cell in marked):
-        rows = [
-            (number, [cell[1:-1].replace('""', '"') if '"' in cell else cell for cell in cells])
-            for number, cells in rows
-        ]
-    return rows
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for first, text in pieces():
+            for number, line in enumerate(text.split("\n"), start=first):
+                line = line.removesuffix("\r")
+                if line.strip(" "):
+                    yield number, line.split("\t")
+
+    def unquoted(cell: str) -> str:
+        return cell[1:-1].replace('""', '"') if '"' in cell else cell
+
+    if all(_is_quoted(cell) for _, cells in rows() for cell in cells if '"' in cell):
+        as_csv = ((number, [*map(unquoted, cells)]) for number, cells in rows())
+        return _below_header(path, as_csv, most)
+    return _below_header(path, rows(), most)
 
 
 def _is_quoted(cell: str) -> bool:
     return len(cell) >= 2 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
 
 
-def _with_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Table:
-    header = rows[0][1] if rows else []
-    names = [name.strip() for name in header]
+def _below_header(
+    path: Path, rows: Iterator[tuple[int, list[str]]], most: float
+) -> Iterator[Table]:
+    """Yield the rows below a header, so many characters of them at a time; none in the last."""
+    names = [name.strip() for name in next(rows, (1, []))[1]]
     check_columns(path, names)
-    columns: dict[str, list[Any]] = {name: [] for name in names}
-    lines, empty = [], 0
-    for number, cells in rows[1:]:
+    kept: list[tuple[int, list[str]]] = []
+    empty = size = 0
+
+    def table() -> Table:
+        columns = {name: [cells[at] for _, cells in kept] for at, name in enumerate(names)}
+        notes = (f"rows of empty cells that were left out: {empty:,}",) if empty else ()
+        return Table(str(path), columns, [number for number, _ in kept], notes=notes)
+
+    for number, cells in rows:
         if len(cells) > 1 and not any(map(str.strip, cells)):  # as spreadsheets write below a table
             empty += 1
             continue
@@ -224,14 +253,20 @@ def _with_header(path: Path, rows: Sequence[tuple[int, list[str]]]) -> Table:
                 f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
                 f"fix the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
             )
-        for name, cell in zip(names, cells, strict=True):
-            columns[name].append(cell)
-        lines.append(number)
-    notes = (f"rows of empty cells that were left out: {empty:,}",) if empty else ()
-    return Table(str(path), columns, lines, notes=notes)
+        kept.append((number, cells))
+        size += sum(map(len, cells))
+        if size >= most:
+            yield table()
+            kept, size = [], 0
+    yield table()
 
 
 _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"
+
+
+def _whole(tables: Tables, path: Path) -> Table:
+    piece = (1, _text_of(path))
+    return next(tables(path, lambda: [piece], math.inf))
 
 
 def _text_of(path: Path) -> str:
@@ -313,11 +348,15 @@ def is_encodable(value: Any) -> bool:
     return True
 
 
+IN_PIECES: dict[str, Tables] = {
+    ".jsonl": json_tables,
+    ".csv": csv_tables,
+    ".tsv": tsv_tables,
+}
+
 #: Formats that tables are read from and written to.
 FORMATS: dict[str, Callable[[Path], Table]] = {
-    ".jsonl": lambda path: table_of_lines(_text_of(path).split("\n"), str(path)),
-    ".csv": _read_csv,
-    ".tsv": lambda path: _with_header(path, _tsv_rows(_text_of(path))),
+    **{suffix: partial(_whole, tables) for suffix, tables in IN_PIECES.items()},
     ".parquet": read_parquet,
 }
 

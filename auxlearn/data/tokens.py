@@ -12,7 +12,7 @@ import signal
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -212,16 +212,18 @@ class Tokenization:
         def compute() -> dict[str, Tensor]:
             show = progress if len(split) >= SHOW_PROGRESS else no_progress_bar
             with show(f"tokenising {split.name}", len(split)) as advance:
-                texts, folder = split.texts, cache.folder / f"{key}.map"
                 pieces = (
-                    texts.mapped(self._map, folder, CHUNK_TEXTS, advance)
-                    if isinstance(texts, Texts) and len(texts) >= SHOW_PROGRESS
-                    else self._pieces(texts, split.text_pairs, advance)
+                    self._parts(key, split.texts, cache, advance)
+                    if isinstance(split.texts, Texts) and len(split) >= SHOW_PROGRESS
+                    else self._pieces(split.texts, split.text_pairs, advance)
                 )
                 return self._with_offsets(cache.joined_by_name(pieces))
 
+        arrays = cache.get(key, compute)
+        for start in range(0, len(split), MAPPED_TEXTS):
+            cache.delete(f"{key}-{start}")
         tokenized = TokenizedTexts(
-            **cache.get(key, compute),
+            **arrays,
             pad_id=self.tokenizer.pad_token_id,
             **self._targets(split, cache),
         )
@@ -263,6 +265,18 @@ class Tokenization:
             arrays = self._chunk(list(texts[start:end]), others)
             yield {name: torch.from_numpy(values) for name, values in arrays.items()}
             advance(end - start)
+
+    def _parts(
+        self, key: str, texts: Texts, cache: TensorCache, advance: Callable[[int], None]
+    ) -> Iterator[dict[str, Tensor]]:
+        """Yield the arrays of :meth:`_pieces` of so many texts at a time, each in an entry of the
+        cache of its own: what was made before a kill is not made again.
+        """
+        for start in range(0, len(texts), MAPPED_TEXTS):
+            rows, name = slice(start, start + MAPPED_TEXTS), f"{key}-{start}"
+            pieces = texts.mapped(self._map, rows, cache.folder / f"{name}.map", CHUNK_TEXTS)
+            yield cache.get(name, partial(cache.joined_by_name, pieces))
+            advance(len(texts.rows[rows]))
 
     def _map(self, texts: Any, rank: int | None) -> Any:
         """Return the arrays of a column of texts, in lists, for ``datasets``."""

@@ -1,14 +1,16 @@
 """Files of unlabelled texts."""
 
+import pyarrow.parquet
 import pytest
 import torch
+from datasets import ClassLabel, Features, Value
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import DataError, is_blank
 from auxlearn.core.settings import Windowing
 from auxlearn.core.table import Table
-from auxlearn.data import corpora, tokens
-from auxlearn.data.tables import write_table
+from auxlearn.data import corpora, parquet, tables, tokens
+from auxlearn.data.tables import read_table, write_table
 from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation.predict import read_texts_file, texts_of
 from auxlearn.evaluation.score import score
@@ -76,6 +78,66 @@ def test_every_format_in_pieces_has_the_texts_of_the_whole(tmp_path, read, suffi
         write_table(path, Table("made", {"n": [*range(40)], "text": [*texts[:-1], None]}))
         texts = texts[:-1]
     assert read(path) == tuple(texts)
+
+
+TABLES = {
+    "quoted.csv": '\ufeffn,text\r\n1,"a\r\nb ""c"", d\re"\r\n2,  \r\n,\r\n3,three\r\n',
+    "empty.csv": "text\n",
+    "quoted.tsv": 'n\ttext\n1\t"said ""no"""\n2\t"more"\n\n3\tthree\n',
+    "late mark.tsv": 'n\ttext\n1\t"one"\n2\t"two"\n3\t3" long\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_in_pieces_have_the_texts_of_the_whole(tmp_path, read, name):
+    path = tmp_path / name
+    path.write_bytes(TABLES[name].encode())
+    whole = [text for text in read_table(path).columns["text"] if not is_blank(text)]
+    if not whole:
+        with pytest.raises(DataError, match="contains no text"):
+            read(path)
+    else:
+        assert read(path) == tuple(whole)
+
+
+def test_class_names_of_parquet_are_those_of_the_whole(tmp_path, read, monkeypatch):
+    monkeypatch.setattr(parquet, "MOST_ROWS", 2)
+    names = ClassLabel(names=["1", "zero", "ten"])
+    path = tmp_path / "more.parquet"
+    for values in ([2, 0, -1, 1, 1], ["1", "1", "1", "-1", "0"]):
+        table = pyarrow.table({"text": values, "n": [*range(5)]})
+        features = Features({"text": names, "n": Value("int64")})
+        info = features.arrow_schema.metadata
+        pyarrow.parquet.write_table(table.replace_schema_metadata(info), path)
+        whole = [text for text in read_table(path).columns["text"] if text is not None]
+        assert read(path) == tuple(whole)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_larger_than_a_data_file_are_read_a_piece_at_a_time(
+    tmp_path, cache, monkeypatch, suffix
+):
+    for module in (tables, parquet):
+        monkeypatch.setattr(module, "LARGEST_FILE", 100)
+    monkeypatch.setattr(corpora, "PIECE", 500)
+    path, texts = tmp_path / f"more{suffix}", [f"text {number}" for number in range(300)]
+    write_table(path, Table("made", {"text": texts, "n": [*range(300)]}))
+    with pytest.raises(DataError, match=r"at most 100|more than 100"):
+        read_table(path)
+    pieces = list(corpora._texts(path, None, False, lambda size: None))
+    assert len(pieces) > 3
+    assert max(sum(map(len, piece)) for piece in pieces) < 1500
+    assert tuple(corpora.read_corpus(path, cache).texts) == tuple(texts)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_a_bad_text_in_a_later_piece_of_a_table_is_named_by_its_row(tmp_path, read, suffix):
+    path, texts = tmp_path / f"more{suffix}", [f"text {number}" for number in range(300)]
+    texts[200] = "x" * 1_000_001
+    write_table(path, Table("made", {"text": texts, "n": [*range(300)]}))
+    place = ", row 201" if suffix == ".parquet" else ":202"
+    with pytest.raises(DataError, match=rf"more{suffix}{place}: a text of 1,000,001 characters"):
+        read(path)
 
 
 def test_texts_on_the_disk_are_a_sequence(tmp_path, cache, monkeypatch):
@@ -152,7 +214,7 @@ def test_mapped_tokens_are_those_of_texts_in_memory(
     one_layer, tmp_path, cache, monkeypatch, processes, windowing
 ):
     monkeypatch.setenv("OMP_NUM_THREADS", str(processes))
-    monkeypatch.setattr(corpora, "MAPPED_TEXTS", 20)
+    monkeypatch.setattr(tokens, "MAPPED_TEXTS", 20)
     monkeypatch.setattr(tokens, "SHOW_PROGRESS", 1)
     monkeypatch.setattr(tokens, "CHUNK_TEXTS", 7)
     lines = [f"{number} texts \u4e2d\u6587 of words " + "more " * number for number in range(50)]
@@ -168,6 +230,38 @@ def test_mapped_tokens_are_those_of_texts_in_memory(
         for field, expected in vars(how.tokenize(tuple(some.texts))).items():
             torch.testing.assert_close(getattr(found, field), expected, rtol=0, atol=0)
     assert list(cache.folder.glob("*.map")) == []
+
+
+def test_tokenising_goes_on_where_a_kill_has_ended_it(one_layer, tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(tokens, "MAPPED_TEXTS", 20)
+    monkeypatch.setattr(tokens, "SHOW_PROGRESS", 1)
+    monkeypatch.setattr(tokens, "CHUNK_TEXTS", 7)
+    path = tmp_path / "more.txt"
+    path.write_text("\n".join(f"text {number}" for number in range(70)))
+    how = tokens.Tokenization(load_encoder(str(one_layer), ["unused"]).tokenizer, 16)
+    split = corpora.read_corpus(path, cache)
+    read, real = [], tokens.Tokenization._chunk
+
+    def chunk(self, texts, pairs):
+        if "text 49" in texts and "text 49" not in read:
+            read.append("text 49")
+            raise SystemExit
+        read.extend(texts)
+        return real(self, texts, pairs)
+
+    monkeypatch.setattr(tokens.Tokenization, "_chunk", chunk)
+    with pytest.raises(SystemExit):
+        how.tokenize_split(split, cache)
+    assert list(cache.folder.glob("*.map")) == []
+    read[:] = ["text 49"]
+    found = how.tokenize_split(split, cache)
+    assert read[1:] == [f"text {number}" for number in range(40, 70)]
+    monkeypatch.undo()
+    expected = how.tokenize(tuple(split.texts))
+    torch.testing.assert_close(found.input_ids, expected.input_ids, rtol=0, atol=0)
+    torch.testing.assert_close(found.offsets, expected.offsets, rtol=0, atol=0)
+    assert list(cache.folder.glob("*-*")) == []
 
 
 @pytest.mark.parametrize("reader", ["read", "read_texts_file"])
