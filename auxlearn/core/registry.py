@@ -237,8 +237,8 @@ def _origin(cls: type) -> tuple[str, str]:
 
 def _code_of(cls: type) -> dict[str, str]:
     """Return a digest of each module that a class and its bases come from; of a class in a script
-    its own source and what that uses, because a script is often edited for other reasons, and none
-    at a prompt.
+    or notebook its own source and what that uses, because a script is often edited for other
+    reasons.
     """
     code = {}
     for base in cls.__mro__:
@@ -262,7 +262,21 @@ def _code_of(cls: type) -> dict[str, str]:
 
 @cache  # as it was when it was first asked for: the script may be edited while it runs
 def _source(value: type | FunctionType) -> str:
-    return inspect.getsource(value)
+    """Return the source of a class or function. A class of a notebook has none, but its methods
+    have; what was typed at a prompt has only its bytecode.
+    """
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError):
+        return value.__qualname__ if isinstance(value, type) else _bytecode(value.__code__)
+
+
+def _bytecode(code: CodeType) -> str:
+    parts = [code.co_code.hex(), *code.co_names, *code.co_varnames]
+    for constant in code.co_consts:
+        within = isinstance(constant, CodeType)
+        parts += [_bytecode(constant)] if within else _script_parts(constant, {})
+    return "\n".join(parts)
 
 
 def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
@@ -278,7 +292,7 @@ def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     elif isinstance(value, type) and value.__module__ == "__main__":
         yield _source(value)
         members = vars(value).items()
-        shown = [member for name, member in members if callable(member) or name[:2] != "__"]
+        shown = {name: value for name, value in members if callable(value) or name[:2] != "__"}
         yield from _script_parts(shown, seen)
         fields = getattr(value, "model_fields", {})
         yield from _script_parts([field.default for field in fields.values()], seen)

@@ -305,6 +305,37 @@ def test_a_class_of_a_script_is_told_apart_by_all_that_it_uses(tmp_path):
     assert len({first, *changed}) == 1 + len(USED) == 1 + len(changed)
 
 
+CELLS = """
+import linecache, sys
+from auxlearn.core.registry import Registry
+from auxlearn.core.validation import Settings as Options
+
+tasks = Registry("auxiliary task", "tasks", "nobody.announces")
+source = (
+    "@tasks.register('mine')\\nclass Mine:\\n  prepare = items = state_dict = None\\n"
+    "  Options, rate = Options, {{}}\\n"
+    "  def loss(self):\\n    return [{{}} for word in {{{{'a', {{}}}}}}]\\n"
+)
+for number, version in enumerate({versions}):
+    name, cell = f"cell {{number}}", source.format(*version)
+    if {stored}:  # as IPython does
+        linecache.cache[name] = len(cell), None, cell.splitlines(True), name
+    exec(compile(cell, name, "exec"))
+    print(dict(tasks.code_digests("mine")))
+"""
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_class_of_a_cell_is_told_apart_from_those_of_others(stored):
+    versions = [(1, 1, "'b'"), (2, 1, "'b'"), (1, 2, "'b'"), (1, 1, "'c'"), (1, 1, "'b'")]
+    program = [sys.executable, "-c", CELLS.format(versions=versions, stored=stored)]
+    outputs = [subprocess.run(program, capture_output=True, text=True).stdout for _ in range(2)]
+    assert outputs[0] == outputs[1], "sets have no order of their own"
+    *different, last = outputs[0].splitlines()
+    assert different[0] == last != "{}"
+    assert len({*different}) == len(different) == 4
+
+
 def test_a_task_is_no_loss():
     losses = Registry("loss", "losses", "nobody.announces")
     with one_line(ConfigError, "loss 'mine'", "takes", "derive it from PrimaryLoss"):
