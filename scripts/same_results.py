@@ -110,8 +110,9 @@ def train_all() -> Iterator[tuple[str, str]]:
 def digests(name: str, results: auxlearn.RunResults) -> Iterator[tuple[str, str]]:
     """Yield the digests of a run's files and of its results."""
     yield from files(Path(name))
-    content = json.dumps(results.reproducible(), sort_keys=True, default=str)
-    yield f"{name}/results", digest(content.encode())
+    content = results.reproducible() | {"config": results.config}
+    text = json.dumps(content, sort_keys=True, default=str)
+    yield f"{name}/results", digest(text.encode())
 
 
 def files(folder: Path) -> Iterator[tuple[str, str]]:

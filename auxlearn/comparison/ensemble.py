@@ -115,7 +115,8 @@ class Ensemble:
         added = prediction_columns(self.kind, outputs, self.label_names, self.thresholds)
         return Table(self.set, columns | added)
 
-    def save(self, path: str | Path) -> None:
+    @checked
+    def save(self, path: UserPath) -> None:
         """Write :meth:`predictions` as .csv, .tsv, .jsonl or .parquet, atomically."""
         path = expand(path)
         check_output_file(path, FORMATS)

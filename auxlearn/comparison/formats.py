@@ -14,6 +14,7 @@ from auxlearn.comparison import plots
 from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, MetricComparison, methods_in
 from auxlearn.comparison.tables import RUN_COLUMNS, Layout, Part, RunColumn, legend, mean_of, parts
+from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.files import expand, write_text
 from auxlearn.kinds.metrics import metric_title
 from auxlearn.results.outputs import check_output_folder
@@ -193,7 +194,8 @@ class Comparison:
         write = {"markdown": self.to_markdown, "latex": self.to_latex}[form]
         return write(decimals, show)
 
-    def save(self, folder: str | Path, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
+    @checked
+    def save(self, folder: UserPath, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
         """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots."""
         folder = expand(folder)
         check_output_folder(folder)

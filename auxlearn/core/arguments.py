@@ -71,6 +71,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         fields: dict[str, Any] = {}
         for name, hint in hints.items():
             default = parameters[name].default
+            hint = Any if hint is inspect.Parameter.empty else hint  # self
             if name == more:
                 hint, default = tuple[hint, ...], ()  # type: ignore[valid-type]
             required = default is inspect.Parameter.empty

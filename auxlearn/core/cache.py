@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from auxlearn.core.errors import UserError
-from auxlearn.core.files import PART, cannot_write, check_output, expand, replaced_file
+from auxlearn.core.files import PART, cannot_write, expand, replaced_file
 from auxlearn.core.locks import Lock
 
 logger = logging.getLogger(__name__)
@@ -36,13 +36,6 @@ def default_folder() -> Path:
     chosen = os.environ.get("AUXLEARN_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return expand(chosen or f"{base}/auxlearn")
-
-
-def check_cache_folder(folder: Path | None) -> None:
-    """Check that a cache folder is there or can be made; the default one if none is given."""
-    place = folder or default_folder()
-    if not place.is_dir():
-        check_output(place, "--cache-dir")
 
 
 def content_key(*values: Any) -> str:

@@ -265,7 +265,7 @@ def _json_digest(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def check_output(path: Path, flag: str = "--output") -> None:
+def check_output(path: Path) -> None:
     """Check that a folder can be made or written into, before any work; nothing is created."""
     try:
         if problem := path_problem(str(path)):
@@ -280,7 +280,7 @@ def check_output(path: Path, flag: str = "--output") -> None:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         shown = shorten(str(path), 200)
-        raise UserError(f"cannot write to {shown} ({reason}): choose another {flag}") from None
+        raise UserError(f"cannot write to {shown} ({reason}): choose another --output") from None
 
 
 #: Bytes of the longest name of a file, data set or evaluation set that results are stored under.
@@ -290,7 +290,7 @@ LONGEST_NAME = 100
 
 def path_problem(path: str) -> str | None:
     r"""Return why a text cannot be the path of a file; ``None`` if it can."""
-    if not path:
+    if not path.strip():
         return "a path is needed, not an empty text"
     if "\0" in path:
         return "a path has no null character"
@@ -316,7 +316,7 @@ def expand(path: str | os.PathLike[str], error: type[UserError] = UserError) -> 
 def user_path(text: str | os.PathLike[str], error: type[UserError] = UserError) -> Path:
     """Return a path of the user that can be one, with ``~`` replaced by the home folder."""
     if isinstance(text, str | os.PathLike) and (problem := path_problem(os.fspath(text))):
-        shown = shorten(os.fspath(text))
+        shown = shorten(os.fspath(text).strip())
         raise error(f"{shown}: {problem}" if shown else problem)
     return expand(text, error)
 

@@ -201,12 +201,19 @@ def load_plugin(path: str | Path) -> str:
         raise ConfigError(f"plug-in file {path} is not a Python file: name a .py file")
     plugins = [other for other in sys.modules if other.startswith(_PLUGIN_MODULE)]
     earlier = [other for other in plugins if sys.modules[other].__file__ == str(path)]
+    known = _packages_of_plugins()
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module
     try:
         # Not by an import, whose bytecode is told from that of an earlier version by whole seconds.
         exec(compile(path.read_bytes(), path, "exec", dont_inherit=True), vars(module))
+        packages = _packages_of_plugins()
+        # What it imports may have been imported, and so registered, before.
+        if packages == known and not {*packages.values()} & {*map(_package, vars(module).values())}:
+            raise ConfigError(
+                f"plug-in file {path} registers nothing: put @register_task above a class"
+            )
     except BaseException as error:
         del sys.modules[name]
         if isinstance(error, ConfigError | KeyboardInterrupt):
@@ -217,6 +224,19 @@ def load_plugin(path: str | Path) -> str:
     for other in earlier:
         del sys.modules[other]  # imported again if the edit is undone
     return name
+
+
+def _package(value: Any) -> str:
+    """Return the package or module, at the top, of a module, a class or an instance of one."""
+    name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
+    return str(name).partition(".")[0]
+
+
+def _packages_of_plugins() -> dict[type, str]:
+    """Return the registered classes that are not of auxlearn, with their packages."""
+    registries = (TASKS, WEIGHTINGS, LOSSES, REPORTERS, EXECUTORS, KINDS)
+    classes = [cls for registry in registries for cls in registry._registered.values()]
+    return {cls: package for cls in classes if (package := _package(cls)) != "auxlearn"}
 
 
 def plugin_digest(path: str | Path) -> str:

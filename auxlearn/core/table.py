@@ -63,7 +63,8 @@ def joined(where: str, tables: Sequence[Table]) -> Table:
         name: [value for table in tables for value in table.columns[name]] for name in first.columns
     }
     places = [table.place(row) for table in tables for row in range(len(table))]
-    return replace(first, where=where, columns=columns, lines=None, places=places)
+    notes = tuple(dict.fromkeys(note for table in tables for note in table.notes))
+    return replace(first, where=where, columns=columns, lines=None, places=places, notes=notes)
 
 
 def check_columns(where: str | Path, names: Sequence[str]) -> None:

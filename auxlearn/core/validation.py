@@ -54,6 +54,8 @@ class Settings(BaseModel):
         field = cls.model_fields[str(info.field_name)]
         if bool not in (kinds := _types_in(field.annotation)) and kinds & {int, float}:
             values = value if isinstance(value, list | tuple) else (value,)
+            # Of numpy or torch, which pydantic takes for a number by its ``__int__``.
+            values = [part.item() if getattr(part, "ndim", None) == 0 else part for part in values]
             if any(isinstance(number, bool) for number in values):
                 raise ValueError("a number is needed, not true or false")
             if any(isinstance(number, int) and abs(number) >= 2**63 for number in values):
@@ -157,6 +159,11 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
     """Return the error that reports invalid values together, one line for each."""
     lines: list[str] = []
     places = _by_place(error.errors())
+    meant = [
+        (place[:-1], suggestion(str(place[-1]), _fields_at(model, place)))
+        for place, (fault, *_) in places.items()
+        if fault["type"] == "extra_forbidden"
+    ]
     for place, (fault, *others) in list(places.items())[:FAULTS]:
         key = shorten(".".join(str(part) for part in place))
         if fault["type"] == "extra_forbidden":
@@ -168,7 +175,8 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
             continue
         whole = ": ".join(part for part in (where, key) if part)
         if fault["type"] == "missing":
-            lines.append(f"{whole} {MISSING}")
+            if (place[:-1], f"did you mean {place[-1]!r}?") not in meant:
+                lines.append(f"{whole} {MISSING}")
             continue
         message = ", or ".join(plain_words(tried) for tried in (fault, *others))
         value = f", got {describe(fault['input'])}" if key else ""

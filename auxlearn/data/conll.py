@@ -30,7 +30,7 @@ def read_conll(path: Path, text: str) -> Table:
     """
     blocks = [
         [(number, line.strip(" \t")) for number, line in block if not line.startswith("-DOCSTART-")]
-        for block in _blocks(text)
+        for block in _blocks(path, text)
     ]
     words = [line for block in blocks for _, line in block if not line.startswith("#")]
     divider = " *\t *" if all("\t" in line for line in words) else "[ \t]+"
@@ -111,7 +111,7 @@ def read_conllu(path: Path, text: str) -> Table:
     comments, multi-word tokens (1-2) and empty nodes (1.1) are left out.
     """
     sentences: list[Sentence] = []
-    for block in _blocks(text):
+    for block in _blocks(path, text):
         sentence: Sentence = []
         for number, line in block:
             if line.startswith("#"):
@@ -132,10 +132,13 @@ def read_conllu(path: Path, text: str) -> Table:
     return _table(path, sentences, {"tokens": 1, "tags": 3, "xpos": 4, "head": 6, "deprel": 7})
 
 
-def _blocks(text: str) -> Iterator[list[tuple[int, str]]]:
+def _blocks(path: Path, text: str) -> Iterator[list[tuple[int, str]]]:
     """Yield the lines between blank ones, each with its number."""
     block: list[tuple[int, str]] = []
     for number, line in enumerate([*_LINE_END.split(text), ""], start=1):
+        if line.startswith("\ufeff"):  # it would be part of a word, and end no sentence
+            fault = "begins with a byte order mark, as where files were joined"
+            raise DataError(f"{path}:{number}: {fault}: put a blank line in its place")
         if line.strip():
             block.append((number, line))
         elif block:

@@ -85,7 +85,11 @@ def read_split(paths: Sequence[Path]) -> Table:
                 f"({some_of(path.name for path in paths)}): add the others, or rename these"
             )
         _check_one_format(paths[0].parent, paths)
-        return _with_meta_file(read_tables(paths), paths[0])
+        table = _with_meta_file(read_tables(paths), paths[0])
+        if len({re.sub("[0-9]+", "#", path.stem) for path in paths}) > 1:  # no numbered parts
+            note = f"read from {len(paths)} files, {some_of(path.name for path in paths)}"
+            table = replace(table, notes=(*table.notes, note))
+        return table
     classes = [path for path in _entries(paths[0]) if path.is_dir()]
     files = [path for folder in classes for path in _entries(folder)]
     for path in (*classes, *files):

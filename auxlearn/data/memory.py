@@ -95,6 +95,8 @@ def memory_tables(
             f"{WHERE} are divided into splits already: leave split_column out, or give one table"
         )
     tables: dict[str, Table] = {}
+    if unnamed := [key for key in data if isinstance(key, int | float | None)]:
+        raise DataError(f"{WHERE}: {describe(unnamed[0])} names no split: write train, dev or test")
     names_of_splits = split_names(map(str, data))
     for key, part in data.items():
         where = f"split '{shorten(str(key))}' of {WHERE}"
@@ -128,8 +130,8 @@ def divided(
     if other or column not in table.columns:
         if split_column is not None:
             raise DataError(
-                f"{table.where}: there is no column '{shorten(column)}' that names splits: "
-                f"{did_you_mean(column, table.columns)}"
+                f"{table.where}: there is no column '{shorten(column)}' that names splits "
+                f"(split_column): {did_you_mean(column, table.columns)}"
             )
         return {only: as_one_split(table, columns, "train")}
     if len(table) == 0:
@@ -157,6 +159,9 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     if _is_frame(data):
+        if data.columns.nlevels > 1:
+            fault = f"the columns of the DataFrame have {data.columns.nlevels} levels"
+            raise DataError(f"{where}: {fault}: keep one, as by droplevel(0, axis=1)")
         names = [str(name) for name in data.columns]
         values = [_frame_values(data.iloc[:, number]) for number in range(len(names))]
         used = {SPLIT_COLUMN, columns.text, columns.text_pair, columns.label} - {*names}

@@ -140,6 +140,8 @@ def around_language_model(model: Any, tokenizer: Any) -> SharedEncoder:
     if expected is None or not isinstance(model, expected):
         raise EncoderError(f"a {type(model).__name__} is no AutoModelForMaskedLM of transformers")
     family_of(config.model_type)
+    if getattr(config, "is_decoder", False):
+        raise EncoderError("the model is a decoder (is_decoder): no token sees those after it")
     checks.check_vocabulary(config.name_or_path, tokenizer, model)
     build: Any = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING[type(config)]
     if any(

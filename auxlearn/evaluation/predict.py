@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -156,7 +157,8 @@ def predict(
     Returns:
         The table with all its columns, and further ones: ``predicted_label`` and
         ``probability_CLASS`` for each class. A DataFrame keeps its index; other texts are numbered
-        from 0, by the index ``example``. A row without a text has no prediction.
+        from 0, by the index ``example``. A row without a text has no prediction; a warning names
+        it, and what else is not read.
 
     Raises:
         UserError: The run is not finished, a column is missing, every text is empty, or the run was
@@ -171,6 +173,8 @@ def predict(
 
     with usual_torch():
         table, _ = classify(folder, source, text_column, text_pair_column, place)
+    for note in table.notes:
+        warnings.warn(note, stacklevel=3)  # of the caller of what ``checked`` returns
     return source.to_frame(table)
 
 

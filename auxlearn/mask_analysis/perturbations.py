@@ -357,7 +357,8 @@ class PerturbationReport:
         names = ("statistics", "examples", "texts", "notes")
         return {name: getattr(self, name) for name in names}
 
-    def save(self, folder: str | Path) -> None:
+    @checked
+    def save(self, folder: UserPath) -> None:
         """Write ``perturbations.json`` and ``substitutions.csv``."""
         folder = expand(folder)
         check_output_folder(folder)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
-from auxlearn.core.config import no_run, written_digest
+from auxlearn.core.arguments import UserPath, checked
+from auxlearn.core.config import identity_of, no_run, written_digest
 from auxlearn.core.errors import RunError, shorten
 from auxlearn.core.files import (
     MANIFEST,
@@ -212,7 +213,8 @@ class Evaluations(dict[str, Evaluation]):
         """Return what the JSON file of :meth:`save` holds."""
         return {name: asdict(evaluation, dict_factory=_flat) for name, evaluation in self.items()}
 
-    def save(self, path: str | Path) -> None:
+    @checked
+    def save(self, path: UserPath) -> None:
         """Write all scores as JSON, atomically."""
         path = expand(path)
         check_output_file(path, JSON)
@@ -331,7 +333,7 @@ class RunResults:
             raise RunError("these results do not know their run folder: give its path")
         # Settings name a file of data by its path, so that files tell equal settings apart.
         same = written_digest(self.folder) in ("", self.digest)
-        if not same or _recorded(self.folder) not in ({}, self.files):
+        if not same or recorded_files(self.folder) not in ({}, self.files):
             raise RunError(f"{from_here(self.folder)} holds another run than these results by now")
         return from_here(self.folder)
 
@@ -463,15 +465,15 @@ class RunResults:
         return [*lines, *left_out]
 
     def reproducible(self) -> dict[str, Any]:
-        """Return all that a repeated run must reproduce: everything but times and hardware."""
-        values = self._content()
+        """Return all that a repeated run must reproduce: all but times, hardware and places."""
+        values = self._content() | {"config": identity_of(self.config)}
         del values["seconds"], values["environment"], values["files"]
         for branch in values["branches"]:
             del branch["seconds"]
         return values
 
 
-def _recorded(run: Path) -> dict[str, str]:
+def recorded_files(run: Path) -> dict[str, str]:
     """Return the digests of the files of a finished run; none if ``results.json`` has none, or is
     damaged, as who reads it says.
     """
@@ -484,7 +486,7 @@ def _recorded(run: Path) -> dict[str, str]:
 def recorded_file(run: Path, name: str) -> Path:
     """Return the path of a file of a run; if it has finished, the file is what it was then."""
     path = run / name
-    if (digest := _recorded(run).get(name)) is None:
+    if (digest := recorded_files(run).get(name)) is None:
         return path
     try:
         if content_digest(path) != digest:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from auxlearn.core.cache import check_cache_folder
+from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import Interrupted, SweepError
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
@@ -102,7 +102,7 @@ class _SweepRun:
                 reader = self._add(trials)
                 if begins:  # refuse what would fail trials, before the first
                     if self._pending:
-                        check_cache_folder(expand(self.cache_dir) if self.cache_dir else None)
+                        TensorCache(expand(self.cache_dir) if self.cache_dir else None)
                     check_sources(self.sweep, self._pending, reader)
                     if self._pending and self.sweep.pretrain is not None:
                         settings = self.sweep.pretrain.model_dump(exclude_unset=True)

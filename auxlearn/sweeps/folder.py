@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from auxlearn.data.memory import save_folder
 from auxlearn.executors.jobs import Job, Outcome
 from auxlearn.results.folder import RunFolder, check_contained
 from auxlearn.results.outputs import SWEEP_NAMES, check_output_folder, is_owner
-from auxlearn.results.record import RunResults
+from auxlearn.results.record import RunResults, recorded_files
 from auxlearn.sweeps.plan import Digest, Trial, TrialRecord
 from auxlearn.sweeps.sweep_file import SETTING_AXES, SweepFile, read_sweep
 from auxlearn.training.train import train_resolved
@@ -204,6 +204,11 @@ class SweepFolder:
             for t in plan.trials
         ]
 
+    def recorded_files(self) -> dict[str, dict[str, str]]:
+        """Return the digests of the files of each planned trial, none if it has not finished."""
+        planned = [trial.digest for trial in self.load_plan()]
+        return {digest: recorded_files(self.run(digest).path) for digest in planned}
+
 
 def set_metrics(results: RunResults, name: str) -> dict[str, float]:
     return dict(results.evaluations[name].all.metrics)
@@ -217,10 +222,14 @@ class SweepResults:
     folder: Path  # in full, so that it stays this one if the working folder changes
     axes: tuple[str, ...]  # what trials differ in apart from the seed, in order
     trials: tuple[TrialRecord, ...]  # one record for each trial, failed ones included
+    #: By trial, SHA-256 of the files of its run, which tell data apart that have the same path.
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
     def __fspath__(self) -> str:
-        planned = {trial.digest for trial in SweepFolder(self.folder).load_plan()}
-        if planned != {trial.digest for trial in self.trials}:
+        files = SweepFolder(self.folder).recorded_files()
+        # A failed trial may have finished since; of a damaged file its reader tells.
+        same = all(files.get(digest) in ({}, ours) for digest, ours in self.files.items() if ours)
+        if files.keys() != self.files.keys() or not same:
             raise SweepError(f"{from_here(self.folder)} holds other trials than these by now")
         return from_here(self.folder)
 

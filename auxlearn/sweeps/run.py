@@ -174,4 +174,5 @@ def sweep(
             cache_dir=None if cache_dir is None else os.fspath(cache_dir),
             reporter=reporter or default_reporter(verbose),
         )
-    return SweepResults(read.name, folder.path.absolute(), read.axes, tuple(records))
+    files = folder.recorded_files()
+    return SweepResults(read.name, folder.path.absolute(), read.axes, tuple(records), files)

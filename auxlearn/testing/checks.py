@@ -231,6 +231,8 @@ class WeightingChecks(Checks):
         weights = run.weighting.weights.tolist()
         shown = ", ".join(f"{weight:.2f}" for weight in weights)
         note = "" if weights[0] else "; warning: the primary task is not trained"
+        if min(weights) < 0:
+            note += "; warning: a weight below zero raises the loss of its objective"
         return f"{STEPS} steps of 3 objectives, at the end with weights {shown}{note}"
 
     def check_single(self) -> str:

@@ -134,8 +134,9 @@ class LossMixture(nn.Module):
 class LossWeighting(Weighting):
     """A rule whose weights are known before the step: it trains on the weighted losses.
 
-    A subclass defines :attr:`~Weighting.weights`. How the weighted losses become one optimizer step
-    is a matter of option ``mix``, and kept in a checkpoint without the subclass's doing.
+    A subclass defines :attr:`~Weighting.weights`; one below zero raises the loss of its objective,
+    or leaves it out by ``mix: steps``. How the weighted losses become one optimizer step is a
+    matter of option ``mix``, and kept in a checkpoint without the subclass's doing.
 
     Attributes:
         mixture: Makes the optimizer steps.
@@ -181,7 +182,7 @@ class GramWeighting(KeptWeights):
             step: The step that they belong to.
 
         Returns:
-            ``(objectives,)``, float64, on the CPU.
+            ``(objectives,)``, float64, on the CPU. One below zero raises the loss of its objective.
         """
 
     def step(self, step: TrainingStep) -> None:

@@ -135,10 +135,12 @@ def test_a_table_comes_back_with_its_columns_and_predictions(run, expected, tmp_
 def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, tmp_path):
     texts = [helpers.LINES[0], "", helpers.LINES[1], "\u200b"]
     whole = auxlearn.predict(run, [texts[0], texts[2]])
-    found = auxlearn.predict(run, pd.DataFrame({"id": list("abcd"), "text": texts}))
+    with pytest.warns(UserWarning, match="without a prediction: 2, the first is .* index 1"):
+        found = auxlearn.predict(run, pd.DataFrame({"id": list("abcd"), "text": texts}))
     assert found["predicted_label"].isna().tolist() == [False, True, False, True]
     for missing in (None, float("nan"), pd.NA):
-        labels = auxlearn.predict(run, [missing, *texts])["predicted_label"]
+        with pytest.warns(UserWarning, match="without a prediction: 3, the first is .* row 1"):
+            labels = auxlearn.predict(run, [missing, *texts])["predicted_label"]
         assert labels.isna().tolist() == [True, False, True, False, True]
     pd.testing.assert_frame_equal(
         found.dropna()[ADDED].reset_index(drop=True),
@@ -155,6 +157,9 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
             labels = READ[suffix](output)["predicted_label"]
             assert labels.dropna().tolist() == whole["predicted_label"].tolist()
             assert len(labels) == 2 + (name == "in.csv")
+    with pytest.warns(UserWarning, match="left out: line 2 of") as warned:
+        assert len(auxlearn.predict(run, tmp_path / "in.txt")) == 2
+    assert warned[0].filename == __file__
     assert call("predict", run, "--file", tmp_path / "in.csv").stdout.splitlines()[1] == "\t"
     assert "before texts that begin with -, write --" in error("predict", run, "-1 star")
 
@@ -235,7 +240,8 @@ def test_a_model_of_pairs_refuses_single_texts(trained_on, tmp_path):
     assert all("text_pair" not in json.loads(line) for line in shown.stdout.splitlines())
     # A column of the default name is not read by a model of single texts.
     frame = ROWS.assign(text_pair="x")
-    found = auxlearn.predict(trained_on[False], frame)
+    with pytest.warns(UserWarning, match="column 'text_pair' is not read"):
+        found = auxlearn.predict(trained_on[False], frame)
     assert found[ADDED].equals(auxlearn.predict(trained_on[False], ROWS)[ADDED])
 
 

@@ -149,6 +149,9 @@ def test_a_run_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp_p
     Path("moved").rename("again")
     assert auxlearn.train(output="again", **given) == found
     # What reads the data of a run again finds them.
+    elsewhere = auxlearn.train(output="elsewhere", **given)
+    assert elsewhere.config["dataset"] != found.config["dataset"]
+    assert elsewhere.reproducible() == found.reproducible()
     other = auxlearn.train(output="other", **{**given, "seed": 7})
     assert other.folder == tmp_path / "other"  # also after the program has changed its folder
     table = auxlearn.ensemble("again", other).predictions()
@@ -207,6 +210,12 @@ MISTAKES = {
     "half a character": (
         {"text": ["a", "\ud800"], "label": ["x", "y"]},
         "row 2: column 'text': half of a",
+    ),
+    "a split without a name": ({"train": PLAIN, None: PLAIN}, "memory: None names no split: write"),
+    "a split of missing values": ({"train": PLAIN, float("nan"): PLAIN}, "nan names no split"),
+    "columns of two levels": (
+        pd.concat({"a": PLAIN}, axis=1),
+        "the columns of the DataFrame have 2 levels: keep one, as by droplevel(0, axis=1)",
     ),
     "a path as a split": ({"train": PLAIN, "../x": PLAIN}, "'../x' is not a plain name"),
     "two dev splits": ({"train": PLAIN, "dev": PLAIN, "Dev": PLAIN}, "'dev', 'Dev' are one split"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pandas as pd
 import pytest
 
 import auxlearn
-from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.core.errors import ConfigError, SweepError, UserError
+from tests.helpers import one_line
 from tests.sweeps.conftest import InlineExecutor, write_dataset
 
 
@@ -75,13 +77,36 @@ def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp
         assert auxlearn.sweep(source, output=output, executor=again).trials == found.trials
     assert os.fspath(found) == "sw"
     assert found.folder == tmp_path / "sw"
-    other = replace(found, trials=())
+    other = replace(found, files={})
     with pytest.raises(SweepError, match="sw holds other trials than these by now"):
         os.fspath(other)
     Path("sw").rename("moved")
     for one in (source, "moved/sweep.yaml"):
         assert auxlearn.sweep(one, output="moved", executor=again).trials == found.trials
     assert again.jobs == []
+
+
+def test_results_of_a_sweep_are_of_no_later_one_on_other_data(settings, tmp_path):
+    data = Path(shutil.copytree(settings["dataset"], tmp_path / "data"))
+    source = {"name": "a", "base": {**settings, "dataset": str(data)}, "seeds": 1}
+    found = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
+    assert os.fspath(found) == str(tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    lines = (data / "train.jsonl").read_text().splitlines()
+    (data / "train.jsonl").write_text("\n".join(lines[1:]))
+    again = auxlearn.sweep(source, output=tmp_path / "out", executor=InlineExecutor())
+    assert [trial.digest for trial in again.trials] == [trial.digest for trial in found.trials]
+    assert os.fspath(again) == str(tmp_path / "out")
+    with one_line(SweepError, "out holds other trials than these by now"):
+        auxlearn.compare(found)
+
+
+def test_a_cache_that_cannot_be_made_is_refused_before_the_first_trial(settings, tmp_path):
+    source, engine = {"name": "a", "base": settings, "seeds": 2}, InlineExecutor()
+    with one_line(UserError, "cannot write to the cache folder /proc/nothing", "with cache_dir"):
+        auxlearn.sweep(source, output=tmp_path / "out", executor=engine, cache_dir="/proc/nothing")
+    assert engine.jobs == []
+    assert not (tmp_path / "out").exists()
 
 
 def test_data_in_memory_can_have_a_name_and_a_column_of_splits(settings, tmp_path):

@@ -133,6 +133,23 @@ def test_an_edited_file_replaces_its_earlier_version(tmp_path, monkeypatch):
     assert "is taken by auxlearn_plugin_edited_" in refusal(other)
 
 
+def test_a_file_that_registers_nothing_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "a_package").mkdir()
+    (tmp_path / "a_package" / "__init__.py").write_text("from a_package import tasks\n")
+    body = f'@register_task("of_a_package")\nclass Mine:{BODY}'
+    plugin(tmp_path / "a_package" / "tasks.py", body)
+    unused = f"from auxlearn.tasks import random_mlm\nclass Mine:{BODY}"
+    for name, content in {"empty.py": "", "undecorated.py": unused}.items():
+        path = plugin(tmp_path / name, content)
+        assert refusal(path).startswith(f"plug-in file {path} registers nothing: put @register_")
+    # What a file imports registers for it, also where it has been imported before.
+    for name in ("first.py", "second.py"):
+        load_plugin(plugin(tmp_path / name, "import a_package\n"))
+    assert TASKS.get("of_a_package").__module__ == "a_package.tasks"
+    load_plugin(plugin(tmp_path / "third.py", "from a_package.tasks import Mine\n"))
+
+
 def refusal(path):
     before = set(sys.modules)
     with one_line(ConfigError) as caught:

@@ -133,6 +133,7 @@ FAULTS = {
         "looks like CoNLL-U: name it .conllu",
     ),
     "CoNLL-2009": ("1\tEU" + "\t_" * 13 + "\n", "like CoNLL-2009 (15 columns): write CoNLL-U"),
+    "files that were joined": (f"{PLAIN}\ufeff{PLAIN}", "train.conll:6: begins with a byte order"),
     "numbers and words": ("1 EU\n2 is\n", "numbers the words, which have no tags"),
 }
 
@@ -148,12 +149,14 @@ def test_a_line_that_does_not_fit_is_named(case, tmp_path):
 def test_treebanks_without_words_or_tags_are_named(tmp_path):
     line = "{}\t{}\t_\t{}\t_\t_\t0\troot\t_\t_\n\n"
 
-    def load(*words):
+    def load(*words, mark=""):
         for name in ("train", "dev"):
-            text = "".join(line.format(1, word, tag) for word, tag in words)
+            text = mark.join(line.format(1, word, tag) for word, tag in words)
             (tmp_path / f"{name}.conllu").write_text(text)
         return load_dataset(tmp_path)
 
+    with one_line(DataError, "train.conllu:3: begins with a byte order mark"):
+        load(("a", "X"), ("b", "Y"), mark="\ufeff")
     with one_line(DataError, "train.conllu", "every word is _"):
         load(("_", "NOUN"), ("_", "VERB"))
     words = line.format(1, "a", "ADV")[:-1] + line.format(2, "b", "_").replace("0\troot", "1\tx")

@@ -271,6 +271,16 @@ READ = {
     "hidden beside a table": ({"a.csv": ONE, "._a.csv": "\0"}, {"a": "x", "b": "y"}, ()),
     "ends of numbers": ({"x/1.7c53a9": "a", "y/1.e4f1b2": "b"}, {"a": "x", "b": "y"}, ()),
     "parts": ({"0.csv": ONE, "1.csv": TWO}, {"a": "x", "b": "y", "c": "x", "d": "y"}, ()),
+    "a copy by a browser": (
+        {"a.csv": ONE, "a (1).csv": ONE},
+        {"a": "x", "b": "y"},
+        ("train: read from 2 files, a (1).csv, a.csv",),
+    ),
+    "rows of empty cells in a later part": (
+        {"part-0.csv": ONE, "part-1.csv": f"{TWO},\n"},
+        {"a": "x", "b": "y", "c": "x", "d": "y"},
+        ("train: rows of empty cells that were left out: 1",),
+    ),
 }
 
 

@@ -41,9 +41,7 @@ DIFFERING = (
 
 def outcome_of(folder: Path) -> dict[str, Any]:
     """All that equal runs share: results without times, and the bytes of other files."""
-    results = RunResults.load(folder).reproducible()
-    del results["config"]["output"], results["config"]["cache_dir"]
-    shared: dict[str, Any] = {"results": json.dumps(results)}
+    shared: dict[str, Any] = {"results": json.dumps(RunResults.load(folder).reproducible())}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in DIFFERING:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas
 import pytest
 
 import auxlearn
 from auxlearn import UserError
+from auxlearn.comparison.formats import Comparison
 from auxlearn.core.arguments import checked
+from auxlearn.results.record import Evaluations
 from tests import helpers
 
 FRAME = pandas.DataFrame({"text": ["a", "b"], "label": ["x", "y"]})
@@ -56,6 +59,11 @@ def weighted(weights):
         ("train", (), {"dataset": FRAME, "ood": [None]}, "got None"),
         ("train", (FRAME,), {"loss": weighted([1.0])}, "class_weights: must be 'none'"),
         ("train", (FRAME,), {"loss": weighted({"x": float("nan")})}, "class_weights.x: must be"),
+        ("train", (FRAME,), {"output": " "}, "output: a path is needed, not an empty text"),
+        ("train", (FRAME,), {"epochs": np.True_}, "epochs: a number is needed, not true or false"),
+        ("train", (FRAME,), {"seed": np.uint64(2**63)}, "seed: a number of at most 18 digits"),
+        ("train", (FRAME,), {"split_column": "part"}, "names splits (split_column): known: label"),
+        ("train", (FRAME,), {"ood": [{"datset": "x"}]}, "ood.0.datset': did you mean 'dataset'"),
         ("sweep", ("",), {}, "a path is needed"),
         ("load_dataset", ("",), {}, "a path is needed"),
         ("train", (), {"dataset": rows(CYCLE)}, "row 6"),
@@ -67,6 +75,12 @@ def test_bad_arguments(name, args, more, names, tmp_path, monkeypatch):
     with helpers.one_line(UserError, names):
         getattr(auxlearn, name)(*args, **more)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_saved_by_a_method_needs_a_path():
+    for result in (Evaluations(), Comparison([], None, [], [], "", [])):
+        with helpers.one_line(UserError, "save: ", "a path is needed, not an empty text"):
+            result.save("")
 
 
 def test_columns_whose_names_are_no_texts_keep_their_values():

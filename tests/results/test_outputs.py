@@ -3,6 +3,7 @@
 import pytest
 
 import auxlearn
+from auxlearn.comparison.formats import Comparison
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import content_digest
 from auxlearn.results.outputs import RUN_NAMES, SWEEP_NAMES, check_output_file
@@ -74,8 +75,10 @@ def test_python_refuses_too(made, monkeypatch):
     with pytest.raises(UserError, match="belongs to the run"):
         auxlearn.evaluate(made / "run", made / "data", output=made / "run" / "inputs.json")
     found = auxlearn.evaluate(made / "run", made / "data")
-    with pytest.raises(UserError, match="belongs to the run"):
+    with pytest.raises(UserError, match=r"belongs to the run in .*: choose another output$"):
         found.save(made / "run" / "config.yaml")
+    with pytest.raises(UserError, match=r"is the folder of a run: choose another output$"):
+        Comparison([], None, [], [], "", []).save(made / "run")
 
 
 def test_other_places_in_a_run_are_free(made):

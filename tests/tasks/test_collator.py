@@ -274,6 +274,10 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
         MaskingCollator(tokenizer).prepare(LINES, model.bert)
     with one_line(UserError, "a str is no AutoModelForMaskedLM"):
         MaskingCollator(tokenizer).prepare(LINES, "bert")
+    decoder = copy.deepcopy(model)
+    decoder.config.is_decoder = True
+    with one_line(UserError, "the model is a decoder (is_decoder): no token sees those after it"):
+        MaskingCollator(tokenizer).prepare(LINES, decoder)
     with one_line(UserError, "needs a fast tokenizer"):
         MaskingCollator("bert")
     with one_line(UserError, "call prepare() first"):

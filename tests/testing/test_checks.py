@@ -11,6 +11,7 @@ from torch import nn
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.plugins import (
     AuxiliaryTask,
+    GramWeighting,
     LossWeighting,
     MaskedLanguageModelling,
     PrimaryLoss,
@@ -253,6 +254,13 @@ class WrongNumber(Half):
         return torch.ones(2, dtype=torch.float64)
 
 
+class BelowZero(GramWeighting):
+    name = "below_zero"
+
+    def weigh(self, gram, step):
+        return torch.tensor([1.0, -0.5, 0.0], dtype=torch.float64)[: len(gram)]
+
+
 class NoStep(Half):
     def step(self, step):
         step.backward(self.weights)
@@ -273,6 +281,7 @@ class LeavesGradients(Half):
         (NoStep, "step", "no parameter has changed"),
         (LeavesGradients, "step", r"left in \.grad"),
         (Half, "step", "3 steps of 3 objectives"),
+        (BelowZero, "step", r"1\.00, -0\.50, 0\.00; warning: a weight below zero raises"),
         (Half, "weights", r"0\.50, 0\.50, 0\.50"),
     ],
 )
