@@ -6,7 +6,9 @@ imported when it runs. ``auxlearn --help`` therefore loads neither torch nor tra
 
 from __future__ import annotations
 
+import atexit
 import errno
+import gc
 import importlib
 import io
 import os
@@ -218,4 +220,5 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main() -> None:
+    atexit.register(gc.freeze)  # else Python looks for cycles among torch's objects, for a second
     cli(prog_name="auxlearn")

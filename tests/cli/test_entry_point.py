@@ -238,6 +238,18 @@ def test_warnings_of_libraries_are_hidden(monkeypatch):
     assert before == (logger.level, logger.propagate, logger.handlers, logging.root.handlers)
 
 
+def test_a_program_that_ends_looks_for_no_cycles():
+    """It would look at all objects of torch: for longer than an interruption may take."""
+    code = (
+        "import atexit, gc, sys; sys.argv[1:] = ['--version']; "
+        "atexit.register(lambda: print(gc.get_freeze_count() > 1000)); "
+        "from auxlearn.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("True\n")
+
+
 def test_python_m_auxlearn_is_the_program():
     command = [sys.executable, "-m", "auxlearn", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
