@@ -14,6 +14,7 @@ import io
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -95,6 +96,21 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         return importlib.import_module(f"auxlearn.commands.{name}").command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; refuse an option with two values, of which click drops the first."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            with click.Context(command, ctx, name, **command.context_settings) as inner:
+                *_, order = command.make_parser(inner).parse_args(list(rest))
+            for option, count in Counter(order).items():
+                several = not isinstance(option, click.Option) or option.multiple or option.is_flag
+                if count > 1 and not several:
+                    flag = option.opts[0]
+                    raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

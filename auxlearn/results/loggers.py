@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from auxlearn.core.errors import named_fault
+from auxlearn.core.errors import ConfigError, named_fault
 from auxlearn.core.files import write_text
 from auxlearn.core.lazy import library
 from auxlearn.core.progress import Reporter
@@ -72,7 +72,7 @@ class RunReporter(ABC):
         run: The run that is reported.
 
     Raises:
-        ConfigError: The tracker's library is not installed.
+        ConfigError: The tracker's library is not installed, or refuses its store.
     """
 
     name: ClassVar[str]
@@ -226,7 +226,11 @@ class MLflow(RunReporter):
     def __init__(self, run: ReportedRun) -> None:
         super().__init__(run)
         self._entities = library("mlflow.entities", "reporter mlflow", "mlflow")
-        self._client = library("mlflow.tracking", "reporter mlflow", "mlflow").MlflowClient()
+        exceptions = library("mlflow.exceptions", "reporter mlflow", "mlflow")
+        try:
+            self._client = library("mlflow.tracking", "reporter mlflow", "mlflow").MlflowClient()
+        except exceptions.MlflowException as error:  # the store of MLFLOW_TRACKING_URI
+            raise ConfigError(f"reporter mlflow: {' '.join(str(error).split())}") from error
         self._id = ""
 
     def log(self, entry: Mapping[str, Any]) -> None:

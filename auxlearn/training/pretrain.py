@@ -277,7 +277,9 @@ def pretrain(
     loaded = load_encoder(given.encoder, ["unused"], seed, do_lower_case=given.do_lower_case)
     for line in loaded.notes:
         reporter.message(line)
-    loaded.new_language_model_head = False  # it is trained here
+    if loaded.new_language_model_head:
+        reporter.message("the encoder has no masked-language-model head: a new one is trained")
+    loaded.new_language_model_head = False
     check_length(loaded.config, max_length)
     loaded.to(compute.device)
     tokenization = Tokenization(loaded.tokenizer, max_length)

@@ -12,6 +12,7 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
 from auxlearn.results.loggers import ForwardingReporter, ReportedRun, RunReporter
+from tests.helpers import one_line
 from tests.results import examples
 
 ENTRIES = examples.entries("l3mask")
@@ -94,6 +95,12 @@ def test_the_error_without_the_library_says_what_to_install(reporter_of, monkeyp
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"pip install 'auxlearn\[{name}\]'"):
         reporter_of(name)
+
+
+def test_a_store_that_mlflow_refuses_is_one_line(tracking, reporter_of, monkeypatch):
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
+    with one_line(ConfigError, "reporter mlflow: ", "set `MLFLOW_ALLOW_FILE_STORE=true`"):
+        reporter_of("mlflow")
 
 
 @pytest.mark.parametrize("error", [ConnectionError, SystemExit])

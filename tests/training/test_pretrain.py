@@ -1,11 +1,13 @@
 """Masked language modelling before fine-tuning: where its text comes from."""
 
 import os
+import shutil
 import signal
 from math import nan
 from unittest.mock import Mock
 
 import pytest
+from transformers import BertModel
 
 from auxlearn.core import errors
 from auxlearn.core.errors import DataError, RunError, UserError
@@ -24,6 +26,19 @@ def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folde
         pretrain(encoder, tmp_path / "refused", **settings)
     made = pretrain(encoder, tmp_path / "made", text_column="body", **settings)
     assert made.texts == 5  # one is held out
+
+
+def test_a_head_that_the_encoder_lacks_is_said(tmp_path, one_layer):
+    encoder = tmp_path / "headless"
+    shutil.copytree(one_layer, encoder)
+    BertModel.from_pretrained(one_layer).save_pretrained(encoder)
+    said = []
+    for place in (one_layer, encoder):
+        messages = helpers.Messages()
+        settings = {"corpus": list(helpers.LINES), "steps": 1, "reporter": messages}
+        pretrain(str(place), tmp_path / f"of {place.name}", **settings)
+        said.append(sum("no masked-language-model head" in line for line in messages.lines))
+    assert said == [0, 1]
 
 
 @pytest.fixture(scope="module")
