@@ -287,7 +287,10 @@ def code_content(config: RunConfig) -> dict[str, Content]:
 
 def verify_finished(folder: Path, config: RunConfig) -> tuple[str, ...]:
     """Refuse a finished run whose inputs have changed; return which cannot be compared, and why."""
-    comparison = InputReader().compare(config, recorded_inputs(folder))
+    recorded = recorded_inputs(folder)
+    if not recorded:
+        return (f"warning: {folder} has no inputs.json: whether its data have changed is unknown",)
+    comparison = InputReader().compare(config, recorded)
     if comparison.changed:
         raise RunError(
             f"{folder} is finished, but {comparison.changes} since: choose another --output, or "

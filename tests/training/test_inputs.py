@@ -175,6 +175,7 @@ def test_a_new_split_two_changes_at_once_and_another_version_of_the_package(fini
     [
         ("data", ["the data set is not there", "the out-of-distribution set other is not there"]),
         ("corpus.jsonl", ["corpus.jsonl that random_mlm reads is not there to compare"]),
+        ("run/inputs.json", ["has no inputs.json: whether its data have changed is unknown"]),
     ],
 )
 def test_results_are_returned_with_a_note_where_an_input_is_missing(
