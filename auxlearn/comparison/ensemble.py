@@ -51,6 +51,7 @@ class Ensemble:
         scores: Scores of the ensemble, which predicts by the mean probabilities, or the mean
             numbers, as a run does by its own. Of runs whose thresholds were chosen on dev, those of
             the ensemble are, too.
+        first: Results of the first run, whose data the texts are.
         labels: The true label of each example, by number.
         probabilities: Mean probabilities, ``(examples, classes)``; of tags, a list of ``(words,
             tags)``, and of numbers their means, ``(examples, 1)``.
@@ -62,6 +63,7 @@ class Ensemble:
     label_names: tuple[str, ...]
     runs: Mapping[Path, Scores]
     scores: Scores
+    first: RunResults
     labels: Any
     probabilities: Any
     kind: Kind = CLASSIFICATION
@@ -124,11 +126,11 @@ class Ensemble:
 
     def _read_texts(self) -> Split:
         """Read the examples of the set again, as the first run did."""
-        run = next(iter(self.runs))
-        config, trained = RunFolder(run).read_config(), RunResults.load(run)
+        run = Path(self.first)  # refused if it is another run by now
+        config = RunFolder(run).read_config()
         data = load_run_data(config, None)
         split = data.evaluated(self.set, recorded_inputs(run))
-        if split is None or data.dataset.fingerprint != trained.dataset.fingerprint:
+        if split is None or data.dataset.fingerprint != self.first.dataset.fingerprint:
             raise DataError(
                 f"data set {config.dataset} has changed since the runs were trained, so that the "
                 "predictions cannot be written beside their texts: restore it"
@@ -189,6 +191,7 @@ def ensemble(
         label_names,
         {run: of_run.evaluations[name].all for run, of_run in results.items()},
         score(kind, labels, predicted, outputs, label_names),
+        results[folders[0]],
         labels,
         mean if kind.per_token else np.stack(mean),
         kind,

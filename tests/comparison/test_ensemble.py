@@ -16,6 +16,7 @@ from auxlearn.core.settings import OODSource
 from auxlearn.evaluation.evaluator import Classifier
 from tests import helpers
 from tests.cli.helpers import call, error, write_split
+from tests.helpers import one_line
 
 ROWS = [(text, ("no", "yes")[number % 2]) for number, text in enumerate(helpers.LINES[:18])]
 
@@ -148,3 +149,13 @@ def test_texts_are_written_only_if_the_data_have_not_changed(runs, tmp_path, spl
         assert auxlearn.ensemble(runs / "a", runs / "b", split=split).scores == found.scores
     finally:
         path.write_text(before)
+
+
+def test_texts_are_not_those_of_runs_that_have_taken_the_place_of_others(runs, tmp_path):
+    for name in "ab":
+        shutil.copytree(runs / name, tmp_path / name)
+    found = auxlearn.ensemble(tmp_path / "a", tmp_path / "b")
+    shutil.rmtree(tmp_path / "a")
+    shutil.copytree(runs / "b", tmp_path / "a")
+    with one_line(UserError, "holds another run than these results by now"):
+        found.predictions()
