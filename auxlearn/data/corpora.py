@@ -228,7 +228,7 @@ def _lines(path: Path, column: str | None, advance: Callable[[int], None]) -> It
     for first, text in _pieces(path, advance):
         lines = text.replace("\r\n", "\n").split("\n")
         if is_table is None and not text.isspace():
-            is_table = begins_with_object(lines)
+            is_table = begins_with_object(lines, str(path))
         if is_table:
             yield table_of_lines(lines, str(path), first)
             continue

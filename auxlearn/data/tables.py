@@ -328,13 +328,29 @@ def table_or_lines(content: bytes, where: str) -> Table | list[str]:
     that some programs break lines at, such as U+2028, are part of a line.
     """
     lines = decoded(content, where).replace("\r\n", "\n").split("\n")
-    return table_of_lines(lines, where) if begins_with_object(lines) else lines
+    return table_of_lines(lines, where) if begins_with_object(lines, where) else lines
 
 
-def begins_with_object(lines: Sequence[str]) -> bool:
-    """Return whether the first line that is not blank is an object of JSON."""
+#: What a table of texts begins with, and no text does: names with "text" and another usual one.
+_HEADER = re.compile(
+    r"""(?=.*\btext\b)(?=.*\b(id|idx|index|labels?|class|category|target|split)\b)"""
+    r"""["']?\w+["']?([,;|\t] ?["']?\w+["']?)+""",
+    re.IGNORECASE,
+)
+
+
+def begins_with_object(lines: Sequence[str], where: str) -> bool:
+    """Return whether the first line that is not blank is an object of JSON; refuse the header of a
+    table.
+    """
+    first = next(filter(str.strip, lines), "").strip()
+    if _HEADER.fullmatch(first):
+        raise DataError(
+            f"{where} begins with the header of a table, {shorten(first)}: end its name with .csv "
+            "or .tsv, or delete that line"
+        )
     try:
-        return isinstance(json.loads(next(filter(str.strip, lines), "")), dict)
+        return isinstance(json.loads(first), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -15,7 +15,7 @@ from auxlearn.encoders.load import load_encoder
 from auxlearn.evaluation.predict import read_texts_file, texts_of
 from auxlearn.evaluation.score import score
 from tests import helpers
-from tests.helpers import write_splits
+from tests.helpers import one_line, write_splits
 
 
 @pytest.fixture
@@ -270,6 +270,17 @@ def test_a_document_in_json_is_not_read_by_its_lines(reader, read, tmp_path):
     path.write_text('[{"text": "one"}, {"text": "two"}]')
     with pytest.raises(DataError, match=r"one object on each line and the suffix \.jsonl"):
         {"read": read, "read_texts_file": read_texts_file}[reader](path)
+
+
+@pytest.mark.parametrize("reader", ["read", "read_texts_file"])
+@pytest.mark.parametrize("header", ["text,label", 'id\t"text"', "Label; Text"])
+def test_a_table_is_not_read_by_its_lines(reader, read, tmp_path, header):
+    path = tmp_path / "texts.txt"
+    path.write_text(f"\n{header}\na b,1\n")
+    with one_line(DataError, "begins with the header of a table", "end its name with .csv"):
+        {"read": read, "read_texts_file": read_texts_file}[reader](path)
+    path.write_text("text, images and their labels\n")
+    {"read": read, "read_texts_file": read_texts_file}[reader](path)
 
 
 def test_what_is_cut_of_a_corpus_and_of_texts_to_score_is_said(one_layer, tmp_path, capsys):
