@@ -114,6 +114,12 @@ class _SweepRun:
                 if begins:  # no configuration was refused
                     self.folder.save_text("sweep.yaml", dump_sweep(self.sweep))
                 self._run_round(stop)
+        begun = {path.parent.name for path in self.folder.path.glob("trials/*/config.yaml")}
+        if others := len(begun - self.trials.keys()):
+            self.reporter.message(
+                f"{self.folder.path} has {others} trials of other plans, which the results leave "
+                "out: delete them, or give each plan an --output of its own"
+            )
         trials = list(self.trials.values())
         chosen = chosen_trials(self.sweep, trials, self._dev_metrics)
         records = [self.folder.record(trial, trial.digest in chosen) for trial in trials]

@@ -61,7 +61,11 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
     assert [job.config["learning_rate"] for job in executor.jobs] == [5e-4, 5e-4]
     assert [record.cell["learning_rate"] for record in records[2:4]] == ["0.0005", "0.0005"]
     changed = sweep_file(grid={"learning_rate": [1e-3, 5e-4, 1e-4]}, base={"epochs": 1})
-    assert len(start(changed)[1].jobs) == 6
+    messages = Messages()
+    _, executor, folder = start(changed, reporter=messages)
+    assert len(executor.jobs) == 6
+    line = f"{folder.path} has 6 trials of other plans, which the results leave out"
+    assert sum(line in message for message in messages.lines) == 1
 
 
 def test_test_metrics_are_read_for_the_chosen_value_only(sweep_file, start):
