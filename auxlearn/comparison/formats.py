@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,7 @@ class Comparison:
                 "sd": column.sd(name),
                 "low": mean - half,
                 "high": mean + half,
-                "best": len(column.scores) > 1 and name == column.best,
+                "best": len(column.scores) > 1 and column.is_best(name),
                 "may_equal_best": name in column.ties,
             }
             yield row if math.isnan(column.detectable) else row | {"detectable": column.detectable}
@@ -199,6 +200,9 @@ class Comparison:
         """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots."""
         folder = expand(folder)
         check_output_folder(folder)
+        for method in methods_in(self.blocks):
+            for results in method.results.values():
+                os.fspath(results)  # refused if its folder, which the plots read, has another run
         content = {
             "table.md": self.to_markdown(decimals, show),
             "table.tex": self.to_latex(decimals, show),

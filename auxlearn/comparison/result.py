@@ -57,6 +57,10 @@ class MetricComparison:
         better = sign(self.metric)
         return max(self.complete, key=lambda name: better * self.means[name], default=None)
 
+    def is_best(self, method: str) -> bool:
+        """Whether no method has a better mean; of equal ones, all are."""
+        return method in self.complete and self.means[method] == self.means[str(self.best)]
+
     @property
     def ties(self) -> frozenset[str]:
         """Methods whose difference from the best is not significant."""

@@ -83,8 +83,10 @@ def content_digests(results: RunResults) -> dict[str, str]:
 
 
 def code_digests(results: RunResults) -> dict[str, str]:
-    """Return short digests of plug-ins, and of the run that a run began from, by their names."""
-    kinds = ("plug-in file ", "task ", "loss ", "weighting ")
+    """Return short digests of plug-ins, of the files and data that they read beside the data set,
+    and of the run that a run began from, by their names.
+    """
+    kinds = ("plug-in file ", "task ", "loss ", "weighting ", "file ", "further data ")
     recorded = recorded_inputs(Path(results))
     inputs = {name: content for name, content in recorded.items() if name.startswith(kinds)}
     if results.config.get("init_from") is not None and "encoder" in recorded:

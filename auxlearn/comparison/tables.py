@@ -348,7 +348,7 @@ def _score(column: MetricComparison, name: str, layout: Layout, against: str | N
     if against in column.scores:
         pair = next((pair for pair in column.pairs if name in pair.names), None)
         return text + ("" if name == against else _mark(pair, name))
-    if len(column.scores) > 1 and name == column.best:
+    if len(column.scores) > 1 and column.is_best(name):
         return Bold(text)
     pair = next((pair for pair in column.pairs if pair.names == {name, column.best}), None)
     return text + ("" if pair is None or pair.significant else _mark(pair, name))

@@ -115,7 +115,7 @@ class ForwardingReporter(Reporter):
             yield advance
 
     def log(self, entry: dict[str, Any]) -> None:
-        self._each(lambda tracker: tracker.log(entry))
+        self._each(lambda tracker: tracker.log(dict(entry)))  # some change what they get
         self._reporter.log(entry)
 
     def log_scores(self, results: RunResults) -> None:
@@ -126,7 +126,7 @@ class ForwardingReporter(Reporter):
             for metric, value in evaluation.all.metrics.items()
         }
         entry = {"kind": "final", "step": results.steps, **scores}
-        self._each(lambda tracker: tracker.log(entry))
+        self._each(lambda tracker: tracker.log(dict(entry)))
 
     def close(self) -> None:
         self._each(lambda tracker: tracker.close())

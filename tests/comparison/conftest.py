@@ -111,4 +111,5 @@ METHODS = {"method": {"STL": {"aux": []}, "RTM": {"aux": "random_mlm"}}}
 def right_by_method(trial):
     """RTM is right on four examples more; odd seeds add an example on test."""
     base = {"STL": 28, "RTM": 32}[trial.cell["method"]]
-    return {"dev": base, "test": base - 8 + trial.seed % 2, "away": 20}
+    away = 20 + (base == 28 and trial.seed % 3 == 0)  # no difference that could be told from chance
+    return {"dev": base, "test": base - 8 + trial.seed % 2, "away": away}

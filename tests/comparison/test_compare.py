@@ -171,11 +171,14 @@ def test_encoders_of_one_name_are_told_apart_by_their_content(six):
 
 def test_settings_of_labels_and_the_content_of_plug_ins_are_of_the_method(six):
     for seed, run in enumerate(six):
-        record_inputs(run, **{"plug-in file my.py": {"content": "one" if seed < 3 else "two"}})
+        plugin = {"plug-in file my.py": {"content": "one" if seed < 3 else "two"}}
+        corpus = {"file texts.txt that random_mlm reads": {"content": str(seed == 5)}}
+        record_inputs(run, **plugin | corpus)
     change(six[0], config={"unknown_labels": "count"})
     names = [run.method for run in named_runs(six).runs]
-    assert names[1] == names[2] != names[3] == names[4] == names[5]
+    assert names[1] == names[2] != names[3] == names[4] != names[5]
     assert "plug-in file my.py" in names[1]
+    assert "texts.txt" in names[5]
     assert "unknown_labels count" in names[0]
 
 
@@ -215,7 +218,8 @@ def test_without_enough_seeds_to_test_nothing_is_marked(make_sweep, seeds, again
     text = compare(folder.path, against=against).to_markdown()
     lines = [line for line in text.splitlines() if "50.0" in line]
     assert len(lines) == 2
-    assert sum("≈" in line for line in lines) == (seeds == 3)
+    assert sum("≈" in line for line in lines) == (seeds == 3 and against is not None)
+    assert sum("**" in line for line in lines) == 2 * (against is None)
 
 
 def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 import statistics
 
 import numpy as np
@@ -12,7 +13,7 @@ from auxlearn.comparison import plots
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.plots import mean_curve, plot_comparison
 from auxlearn.comparison.tables import Layout
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS, edited, right_by_method
@@ -95,6 +96,21 @@ def test_a_single_method_is_not_marked_as_best(make_sweep):
     assert "| 50.0 ± 0.0 |" in text
     assert "**" not in text
     assert "Significant" not in text
+
+
+def test_equal_methods_are_all_marked_as_best(make_sweep):
+    folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=METHODS, seeds=2)
+    found = compare(folder.path)
+    assert found.to_markdown().count("**50.0 ± 0.0**") == 2
+    assert list(found.to_frame()["best"]) == [True, True]
+
+
+def test_nothing_is_written_of_runs_that_others_have_taken_the_place_of(comparison, tmp_path):
+    runs = comparison.blocks[0].datasets[0].methods[0].runs
+    shutil.copytree(runs[1], runs[0], dirs_exist_ok=True)
+    with pytest.raises(RunError, match="holds another run than these results by now"):
+        comparison.save(tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()
 
 
 def test_degenerate_runs_are_named(make_sweep):

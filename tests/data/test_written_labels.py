@@ -197,7 +197,9 @@ def test_a_number_that_train_lacks_may_be_one_to_predict(tmp_path):
             load(folder)
 
 
-@pytest.mark.parametrize("labels", [["4,5", "3,0"], ["1,5", "2"], ["10%", "20 %"], ["7,5%", "3%"]])
+@pytest.mark.parametrize(
+    "labels", [["4,5", "3,0"], ["1,5", "2"], ["10%", "20 %"], ["7,5%", "3%"], ["1,234.5", "12"]]
+)
 def test_other_numbers_are_no_classes_unless_the_user_says_so(labels, tmp_path):
     folder = written(tmp_path, labels, suffix=".tsv")
     with one_line(DataError, f"train.tsv:2: the label {labels[0]} in", "looks like a number"):

@@ -103,6 +103,19 @@ def test_a_store_that_mlflow_refuses_is_one_line(tracking, reporter_of, monkeypa
         reporter_of("mlflow")
 
 
+def test_what_a_tracker_changes_is_its_own():
+    class Taking(RunReporter):
+        name = "taking"
+
+        def log(self, entry):
+            entry.clear()
+
+    listener = Listener()
+    send(ForwardingReporter(listener, [Taking(ReportedRun(None, {}))]))
+    assert listener.received == ENTRIES
+    assert all(ENTRIES)
+
+
 @pytest.mark.parametrize("error", [ConnectionError, SystemExit])
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(error):
     class Failing(RunReporter):
