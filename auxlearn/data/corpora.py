@@ -7,8 +7,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ from auxlearn.data.tables import (
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1  # part of the keys of the cache; raise it when other texts are read of a file
+FORMAT = 2  # part of the keys of the cache; raise it when other texts are read of a file
 
 PIECE = 1 << 20  # bytes of a file that are read at once, and the rest of the last line
 
@@ -46,14 +48,22 @@ SHOW_PROGRESS = 1 << 26  # bytes of a file from which on progress is shown
 
 AT_ONCE = 2048  # texts in memory, of those that are read one after the other
 
+_COUNTED = ("texts", "left out", "pairs")  # whether there is a column of second texts
+
 MAPPED_TEXTS = 1 << 16  # of which all that is made is written before the next are read
 
 
 class Texts(Sequence[str]):
-    """Texts in a ``datasets.Dataset`` on the disk; ``content_key`` stands for all of them."""
+    """Texts in the file of a ``datasets.Dataset``; ``content_key`` stands for all of them."""
 
-    def __init__(self, dataset: Any, content_key: str, rows: range | np.ndarray) -> None:
-        self.dataset, self.content_key, self.rows = dataset, content_key, rows
+    def __init__(self, path: Path, content_key: str, rows: range | np.ndarray) -> None:
+        self.path, self.content_key, self.rows = path, content_key, rows
+
+    @cached_property
+    def dataset(self) -> Any:  # its import takes longer than all else where nothing is read
+        from datasets import Dataset
+
+        return Dataset.from_file(str(self.path))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,7 +80,7 @@ class Texts(Sequence[str]):
         """Return the texts with some indices, in their order."""
         rows = np.asarray(self.rows)[np.asarray(indices, np.int64)]
         key = hashlib.sha256(self.content_key.encode() + rows.tobytes()).hexdigest()
-        return Texts(self.dataset, key, rows)
+        return Texts(self.path, key, rows)
 
     def mapped(
         self,
@@ -135,37 +145,50 @@ def read_corpus(
     suffix, size = path.suffix.lower(), path.stat().st_size
     key = content_key("corpus", FORMAT, _digest(path), suffix, text_column, exact)
 
-    def pieces() -> Iterator[list[str]]:
+    def pieces(counts: Counter[str]) -> Iterator[list[str]]:
         show = progress if size >= SHOW_PROGRESS else no_progress_bar
         times = 2 if suffix == ".tsv" else 1  # how its cells are quoted is seen by all of them
         with show(f"reading {shorten(path.name, 40)}", times * size) as advance:
-            yield from _texts(path, text_column, exact, advance)
+            yield from _texts(path, text_column, exact, advance, counts)
 
-    return Split(name=path.stem, texts=_stored(cache, key, pieces), labels=None, label_names=())
+    texts, counts = _stored(cache, key, pieces)
+    notes = []
+    if left_out := counts["left out"]:
+        rows = len(texts) + left_out
+        notes.append(f"{path}: {left_out:,} of {rows:,} rows have no text and are left out")
+    if counts["pairs"]:
+        notes.append(f"{path}: the column text_pair is not read, as a corpus has single texts")
+    return Split(path.stem, texts, labels=None, label_names=(), notes=tuple(notes))
 
 
-def _stored(cache: TensorCache, key: str, pieces: Callable[[], Iterator[list[str]]]) -> Texts:
-    """Return the texts of an entry of the cache; those that are absent or damaged are written."""
-    from datasets import Dataset, Features, Value
-    from datasets.arrow_writer import ArrowWriter
-
+def _stored(
+    cache: TensorCache, key: str, pieces: Callable[[Counter[str]], Iterator[list[str]]]
+) -> tuple[Texts, Counter[str]]:
+    """Return the texts of an entry of the cache, and what was counted when they were read; those
+    that are absent or damaged are written.
+    """
     path = cache.folder / f"{key}.arrow"
-    features = Features({"text": Value("string")})
 
     def write() -> dict[str, torch.Tensor]:
+        from datasets import Features, Value
+        from datasets.arrow_writer import ArrowWriter
+
+        features, counts = Features({"text": Value("string")}), Counter(dict.fromkeys(_COUNTED, 0))
         with (
             replaced_file(path) as temporary,
             ArrowWriter(path=str(temporary), features=features) as writer,
         ):
-            for piece in pieces():
+            for piece in pieces(counts):
                 writer.write_batch({"text": piece})
-        return {"sha256": _digest(path)}
+                counts["texts"] += len(piece)
+        numbers = {name: torch.tensor(count) for name, count in counts.items()}
+        return {"sha256": _digest(path), **numbers}
 
     while True:
-        expected = cache.get(key, write)["sha256"]
-        if path.is_file() and torch.equal(_digest(path), expected):
-            dataset = Dataset.from_file(str(path))
-            return Texts(dataset, key, range(len(dataset)))
+        expected = cache.get(key, write)
+        if path.is_file() and torch.equal(_digest(path), expected["sha256"]):
+            counts = Counter({name: int(expected[name]) for name in _COUNTED})
+            return Texts(path, key, range(counts["texts"])), counts
         logger.warning("cache file %s is damaged: its content is computed again", path)
         cache.delete(key)
 
@@ -176,22 +199,32 @@ def _digest(path: Path) -> torch.Tensor:
 
 
 def _texts(
-    path: Path, text_column: str | None, exact: bool, advance: Callable[[int], None]
+    path: Path,
+    text_column: str | None,
+    exact: bool,
+    advance: Callable[[int], None],
+    counts: Counter[str],
 ) -> Iterator[list[str]]:
-    """Yield the texts of a file, without blank ones, a piece of it at a time."""
+    """Yield the texts of a file, without blank ones, a piece of it at a time; rows of a table that
+    have none are counted.
+    """
+    is_table = path.suffix.lower() in READ_FORMATS
     wanted = [text_column or "text"] if exact else [text_column or "text", "text"]
     names: dict[str, None] = {}
     for column in dict.fromkeys(wanted):
-        begun = False
+        begun, counts["left out"] = False, 0
         for table in _tables(path, column, exact and text_column is not None, advance):
             names |= dict.fromkeys(table.columns)
             values = table.columns.get(column, [])
             rows = [row for row, value in enumerate(values) if not is_empty(value)]
+            if is_table:
+                counts["left out"] += len(table) - len(rows)
             if rows:
                 texts = replace(table, columns={column: values}).select(rows)
                 yield text_values(texts, column, begins=not begun)
                 begun = True
         if column in names:
+            counts["pairs"] = int("text_pair" in names)
             break
     else:
         if names:

@@ -29,7 +29,7 @@ from auxlearn.data.corpora import MAPPED_TEXTS, Texts
 from auxlearn.data.dataset import Split
 
 HEAD = Windowing()  # texts are cut at their end
-FORMAT = 2  # part of every cache key; raise it when the meaning of the arrays changes
+FORMAT = 3  # part of every cache key; raise it when the meaning of the arrays changes
 
 #: Texts tokenised at once. A tokenizer returns over a hundred bytes per token, of which about a
 #: dozen are kept.
@@ -217,18 +217,15 @@ class Tokenization:
                     if isinstance(split.texts, Texts) and len(split) >= SHOW_PROGRESS
                     else self._pieces(split.texts, split.text_pairs, advance)
                 )
-                return self._with_offsets(cache.joined_by_name(pieces))
+                arrays = self._with_offsets(cache.joined_by_name(pieces))
+            check_every_text_has_tokens(TokenizedTexts(**arrays, pad_id=0), split)
+            return arrays
 
         arrays = cache.get(key, compute)
         for start in range(0, len(split), MAPPED_TEXTS):
             cache.delete(f"{key}-{start}")
-        tokenized = TokenizedTexts(
-            **arrays,
-            pad_id=self.tokenizer.pad_token_id,
-            **self._targets(split, cache),
-        )
-        check_every_text_has_tokens(tokenized, split)
-        return tokenized
+        targets = self._targets(split, cache)
+        return TokenizedTexts(**arrays, pad_id=self.tokenizer.pad_token_id, **targets)
 
     def tokenize(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None, **more: Any

@@ -204,6 +204,8 @@ class ObjectiveContext:
         if corpus is None:
             return self.texts
         split = self.read_corpus(corpus)
+        for note in split.notes:
+            self.say(note)
         texts = self.tokenize_split(split)
         whole = whole_lengths(self._tokenization, split, texts, self.cache)
         if whole.max() > self.max_length:

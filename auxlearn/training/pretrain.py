@@ -354,17 +354,18 @@ def _read_texts(
 ) -> Split:
     if corpus is not None:
         path, column = user_path(corpus), given.text_column
-        return read_corpus(path, cache, column, exact=True, progress=reporter.progress)
-    columns = Columns(
-        text_column=given.text_column,
-        text_pair_column=given.text_pair_column,
-        label_column=given.label_column,
-        keep_null_labels=True,  # the labels take no part: what they are is of no importance
-    )
-    train = load_dataset(dataset, columns=columns).splits["train"]
-    for note in train.notes:
+        texts = read_corpus(path, cache, column, exact=True, progress=reporter.progress)
+    else:
+        columns = Columns(
+            text_column=given.text_column,
+            text_pair_column=given.text_pair_column,
+            label_column=given.label_column,
+            keep_null_labels=True,  # the labels take no part: what they are is of no importance
+        )
+        texts = load_dataset(dataset, columns=columns).splits["train"]
+    for note in texts.notes:
         reporter.message(note)
-    return train
+    return texts
 
 
 @dataclass(eq=False, kw_only=True)

@@ -1,5 +1,10 @@
 """Files of unlabelled texts."""
 
+import json
+import sys
+from collections import Counter
+
+import pandas
 import pyarrow.parquet
 import pytest
 import torch
@@ -124,7 +129,7 @@ def test_tables_larger_than_a_data_file_are_read_a_piece_at_a_time(
     write_table(path, Table("made", {"text": texts, "n": [*range(300)]}))
     with pytest.raises(DataError, match=r"at most 100|more than 100"):
         read_table(path)
-    pieces = list(corpora._texts(path, None, False, lambda size: None))
+    pieces = list(corpora._texts(path, None, False, lambda size: None, Counter()))
     assert len(pieces) > 3
     assert max(sum(map(len, piece)) for piece in pieces) < 1500
     assert tuple(corpora.read_corpus(path, cache).texts) == tuple(texts)
@@ -147,8 +152,10 @@ def test_texts_on_the_disk_are_a_sequence(tmp_path, cache, monkeypatch):
     path.write_text("\n".join(lines))
     texts = corpora.read_corpus(path, cache).texts
     monkeypatch.setattr(corpora, "_texts", None)  # not read again
-    again = corpora.read_corpus(path.rename(tmp_path / "other.txt"), cache).texts
-    assert again.content_key == texts.content_key
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "datasets", None)  # nor imported before a text is needed
+        again = corpora.read_corpus(path.rename(tmp_path / "other.txt"), cache).texts
+        assert (len(again), again.content_key) == (10, texts.content_key)
     for rows in ([*range(10)], [], [5, 0, 0, 3], [2, 3, 4]):
         some, expected = again.select(rows), [lines[row] for row in rows]
         assert list(some) == some[:] == expected
@@ -262,6 +269,28 @@ def test_tokenising_goes_on_where_a_kill_has_ended_it(one_layer, tmp_path, cache
     torch.testing.assert_close(found.input_ids, expected.input_ids, rtol=0, atol=0)
     torch.testing.assert_close(found.offsets, expected.offsets, rtol=0, atol=0)
     assert list(cache.folder.glob("*-*")) == []
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])
+def test_rows_and_columns_that_are_not_read_are_said(tmp_path, cache, suffix):
+    rows = [{"text": text, "text_pair": "b"} for text in ("one", "", "two", None, "three")]
+    path = tmp_path / f"rows{suffix}"
+    frame = pandas.DataFrame(rows)
+    if suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        (frame.to_csv if suffix == ".csv" else frame.to_parquet)(path, index=False)
+    expected = [
+        f"{path}: 2 of 5 rows have no text and are left out",
+        f"{path}: the column text_pair is not read, as a corpus has single texts",
+    ]
+    for _ in ("read", "from the cache"):
+        split = corpora.read_corpus(path, cache)
+        assert list(split.texts) == ["one", "two", "three"]
+        assert list(split.notes) == expected
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one\n\ntwo\n")
+    assert corpora.read_corpus(lines, cache).notes == ()
 
 
 @pytest.mark.parametrize("reader", ["read", "read_texts_file"])
