@@ -179,6 +179,8 @@ def named_runs(paths: Iterable[str | os.PathLike[str]]) -> NamedRuns:
     for path in folders:
         if resolved.count(path.resolve()) > 1:
             raise SweepError(f"{path} is given twice: name each folder once")
+        if {*resolved} & {*path.resolve().parents}:
+            raise SweepError(f"{path} is part of a sweep that is given as well: leave it out")
     named = NamedRuns()
     is_sweep = {path: (path / "sweep.yaml").is_file() for path in folders}
     sweeps = [SweepFolder(path) for path in folders if is_sweep[path]]

@@ -240,16 +240,10 @@ def _tables(
     "text", but not one that is ``named``.
     """
     suffix = path.suffix.lower()
-
-    def pieces() -> Iterator[tuple[int, str]]:
-        for first, text in _pieces(path, advance):
-            refuse_null(text, path, first)
-            yield first, text
-
     if suffix == ".parquet":
         yield from parquet_tables(path, column, PIECE, advance)
     elif suffix in IN_PIECES:
-        yield from IN_PIECES[suffix](path, pieces, PIECE)
+        yield from IN_PIECES[suffix](path, lambda: _pieces(path, advance), PIECE)
     elif suffix in READ_FORMATS:
         yield read_table(path)
     else:
@@ -284,6 +278,8 @@ def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, s
                 raise DataError(f"{path}:{number}: more than {LONGEST_LINE:,} bytes in a line")
             if first == 1:
                 refuse_lfs_pointer(path, content, DataError)
-            yield first, (text := decoded(content, str(path), first))
+            text = decoded(content, str(path), first)
+            refuse_null(text, path, first)
+            yield first, text
             first += text.count("\n")
             advance(len(content))

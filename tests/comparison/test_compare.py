@@ -276,6 +276,7 @@ def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
         ("two methods would be named 'RTM'", "--name", "STL=RTM"),
         ("known: seeds", "--show", "everything"),
         ("is given twice", f"{path}/../{path.name}"),
+        ("is part of a sweep that is given as well", *map(str, path.glob("trials/*"))),
     ):
         assert line in refused(path, *words)
 

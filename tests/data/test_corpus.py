@@ -183,6 +183,9 @@ def test_a_fault_is_named_by_its_line_in_whichever_piece_it_is(tmp_path, read, c
     path.write_text("\n".join([*[line] * 7, fault, *[line] * 7]))
     with pytest.raises(DataError, match=rf"more\.jsonl:8: .*{FAULTS[fault]}"):
         read(path)
+    if fault == "\0":
+        with pytest.raises(DataError, match=r"more\.txt:8: a null character"):
+            read(path.rename(tmp_path / "more.txt"))
     assert [*cache.folder.glob("*.arrow"), *cache.folder.glob(".*.part")] == []
 
 
