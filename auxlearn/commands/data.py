@@ -111,7 +111,10 @@ def check(dataset: str, encoder: str | None, as_json: bool, **options: Any) -> N
     for heads, rows in (_labels(report), _texts(report), _length_table(lengths)):
         print_results(text_table(heads, rows), "")
     unknown = [length.unknown for length in lengths.values() if length.unknown]
-    warnings = [*report.warnings(), *unknown] or ["no problems found"]
+    how = f"of the texts are longer than the {settings.max_length} of max_length and are cut"
+    shares = {name: length.truncated for name, length in lengths.items() if length.truncated}
+    cut = [f"{name}: {share:.1%} {how}" for name, share in shares.items()]
+    warnings = [*report.warnings(), *unknown, *cut] or ["no problems found"]
     print_results(*(f"- {line}" for line in (*loaded.notes, *warnings)))
 
 

@@ -72,6 +72,8 @@ def command(
 
     folder = RunFolder.of(config).path
     metric = results.config["metric"]
+    model = folder / "model"
+    absent = f"{model} was deleted" if results.config.get("keep_model") else "not kept"
     print_results("", metrics_table(results.evaluations), "")
     print_results(*example_sentences(results.evaluations))
     if results.branches:
@@ -82,7 +84,7 @@ def command(
         f"best checkpoint: step {results.best.step} of {results.steps}, "
         f"dev {metric_title(metric)} {results.best.value:.3f}",
         f"run folder: {folder}",
-        f"model:      {folder / 'model' if (folder / 'model').is_dir() else 'not kept'}",
+        f"model:      {model if model.is_dir() else absent}",
         f"plots:      {folder / 'plots'}",
     )
     if with_report:

@@ -285,7 +285,7 @@ def token_counts(tokenizer: Any, split: Split) -> np.ndarray:
 
 
 def whole_lengths(
-    tokenization: Tokenization, split: Split, texts: TokenizedTexts, cache: TensorCache
+    tokenization: Tokenization, split: Split, texts: TokenizedTexts, cache: TensorCache | None
 ) -> np.ndarray:
     """Return the number of tokens of each text before it was cut, ``(texts,)``."""
     import torch
@@ -304,8 +304,20 @@ def whole_lengths(
         def compute() -> dict[str, torch.Tensor]:
             return {"lengths": torch.tensor(token_counts(tokenizer, longest)[:, 0].tolist())}
 
-        lengths[rows] = cache.get(key, compute)["lengths"].numpy()
+        counted = compute() if cache is None else cache.get(key, compute)
+        lengths[rows] = counted["lengths"].numpy()
     return lengths
+
+
+def describe_cut(
+    tokenization: Tokenization, split: Split, texts: TokenizedTexts, cache: TensorCache | None
+) -> list[str]:
+    """Return :func:`describe_lengths` of texts of which some are cut; nothing of others."""
+    if tokenization.windowing.in_windows:
+        return []
+    whole = whole_lengths(tokenization, split, texts, cache)
+    cut = (whole > tokenization.max_length).any()
+    return [describe_lengths(whole, tokenization, split.name)] if cut else []
 
 
 def describe_lengths(whole: np.ndarray, tokenization: Tokenization, where: str = "train") -> str:

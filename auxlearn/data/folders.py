@@ -148,7 +148,7 @@ def data_files(folder: Path) -> dict[str, list[Path]]:
         for path in found
         if not (path.name.endswith("_meta.tsv") and path.stem.removesuffix("_meta") in stems)
     ]
-    names = _split_names([path.stem for path in found])
+    names = splits_of_files([path.stem for path in found])
     files: dict[str, list[Path]] = {}
     for path in found:
         _check_inside(path, folder)
@@ -173,11 +173,11 @@ def data_files(folder: Path) -> dict[str, list[Path]]:
     return files
 
 
-def _split_names(stems: Sequence[str]) -> dict[str, str]:
+def splits_of_files(stems: Sequence[str]) -> dict[str, str]:
     """Return the split of each file by its name without suffix. What all names of a folder begin
     with, where none is that of a split, and the number of a part are left out.
 
-    >>> _split_names(["en_ewt-ud-train", "en_ewt-ud-dev"])
+    >>> splits_of_files(["en_ewt-ud-train", "en_ewt-ud-dev"])
     {'en_ewt-ud-train': 'train', 'en_ewt-ud-dev': 'dev'}
     """
     bare = {stem: _SHARD.sub("", stem) for stem in stems}

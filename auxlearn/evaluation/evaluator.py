@@ -16,7 +16,7 @@ from auxlearn.core.errors import EncoderError, RunError, some_of
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.core.processes import Processes
 from auxlearn.core.settings import OODSource, Windowing
-from auxlearn.data.audit import seen_in_train
+from auxlearn.data.audit import describe_cut, seen_in_train
 from auxlearn.data.batches import Batch
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.ood import OODSet
@@ -52,8 +52,8 @@ class Evaluator:
     def __post_init__(self) -> None:
         splits = (self._set_of(name, split) for name, split in self.dataset.everything.items())
         sets = [ood for ood in (*splits, *self.ood_sets) if ood is not None]
-        self._sets = {ood.source.name: ood for ood in sets}
-        self._dev = self._sets["dev"]
+        self.sets = {ood.source.name: ood for ood in sets}
+        self._dev = self.sets["dev"]
         self._dev_texts = self.tokenize(self._dev.split)  # dev is evaluated repeatedly
 
     def _set_of(self, name: str, split: Split) -> OODSet | None:
@@ -93,7 +93,7 @@ class Evaluator:
         evaluations = {}
         with self.encoder.evaluating():
             dev, thresholds = self._predict_dev()
-            for name, ood in self._sets.items():
+            for name, ood in self.sets.items():
                 of_set = dev if ood is self._dev else self._predict(ood, ood.split, thresholds)
                 partner = self._predict(ood, ood.partner, thresholds) if ood.partner else None
                 truth, predicted = (
@@ -140,6 +140,7 @@ class Classifier:
     device: torch.device
     results: RunResults  # of the run
     windowing: Windowing = HEAD  # how longer texts are read, as in the run
+    notes: list[str] = field(default_factory=list)  # on the texts of which some were cut
 
     @classmethod
     def of_run(cls, run: Path) -> Classifier:
@@ -172,7 +173,9 @@ class Classifier:
         names = self.model.config.id2label
         return tuple(names[number] for number in range(len(names)))
 
-    def outputs(self, texts: Sequence[str], text_pairs: Sequence[str] | None = None) -> Arrays:
+    def outputs(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None, name: str = "the texts"
+    ) -> Arrays:
         """Return the outputs of texts, cut or read in windows as in the run, float64: of single
         classes the probabilities of ``transformers.pipeline``.
         """
@@ -182,6 +185,9 @@ class Classifier:
         tokenization = Tokenization(tokenizer, tokenizer.model_max_length, self.windowing)
         starts = tokenization.word_starts(texts) if kind.per_token else None
         tokens = tokenization.tokenize(texts, text_pairs, starts=starts)
+        pairs = None if text_pairs is None else tuple(text_pairs)
+        split = Split(name, tuple(texts), None, (), pairs)
+        self.notes.extend(describe_cut(tokenization, split, tokens, None))
         constant = self.constant if kind.per_token else None
         outputs = outputs_of(kind, self._logits, tokens, words_of(kind, texts), constant)
         if not all(np.isfinite(output).all() for output in outputs):
@@ -211,7 +217,7 @@ class Classifier:
 
     def evaluate(self, ood: OODSet, train: Split | None) -> Evaluation:
         """Evaluate on a set whose labels are mapped to those of the model, ``train`` beside it."""
-        outputs = self.outputs(ood.split.texts, ood.split.text_pairs)
+        outputs = self.outputs(ood.split.texts, ood.split.text_pairs, ood.source.name)
         predictions = predictions_of(outputs, ood, ood.split, self.thresholds)
         seen = seen_in_train(train, ood.split) if train else None
         return evaluate(ood, predictions, None, seen, self.constant)

@@ -131,6 +131,8 @@ def evaluate(
         classifier = Classifier.of_run(folder)
         for name, (_, train) in read.items():
             evaluations[name] = classifier.evaluate(mapped[name], train)
+    for note in classifier.notes:
+        reporter.message(note)
     if output is not None:
         evaluations.save(expand(output))
     return evaluations

@@ -158,7 +158,7 @@ def predict(
         The table with all its columns, and further ones: ``predicted_label`` and
         ``probability_CLASS`` for each class. A DataFrame keeps its index; other texts are numbered
         from 0, by the index ``example``. A row without a text has no prediction; a warning names
-        it, and what else is not read.
+        it, texts that are cut, and what else is not read.
 
     Raises:
         UserError: The run is not finished, a column is missing, every text is empty, or the run was
@@ -225,7 +225,7 @@ def classify(
         for name, column in added.items():
             by_row = dict(zip(rows, column, strict=True))
             added[name] = [by_row.get(row) for row in range(len(table))]
-    table = replace(table, columns=table.columns | added)
+    table = replace(table, columns=table.columns | added, notes=(*table.notes, *classifier.notes))
     if output is not None:
         write_table(output, table)
     if pairs is not None:

@@ -57,7 +57,7 @@ from auxlearn.core.validation import validate
 from auxlearn.core.version import __version__
 from auxlearn.core.yaml_files import read_yaml
 from auxlearn.results.environment import Environment, describe_environment
-from auxlearn.results.outputs import check_unowned
+from auxlearn.results.outputs import check_no_split, check_unowned
 from auxlearn.results.record import FILE, RunResults, recorded_file
 
 #: Name of the file with the traceback of an unforeseen error, so that one line is enough on the
@@ -150,6 +150,7 @@ class RunFolder:
         check_output(self.path)
         if self.path.parent.name not in ("trials", "branches"):  # of a sweep, of a run
             check_unowned(self.path)
+            check_no_split(self.path)
         self._check_folder_belongs_to(config)
 
     @contextmanager

@@ -9,6 +9,8 @@ from typing import Literal
 
 from auxlearn.core.errors import UserError, describe
 from auxlearn.core.files import check_output, expand
+from auxlearn.data.dataset import CORE_SPLITS, split_names
+from auxlearn.data.folders import splits_of_files
 from auxlearn.data.tables import READ_FORMATS
 
 #: Names in a run folder that belong to the run.
@@ -38,6 +40,9 @@ def check_output_file(
         what = "a folder" if os.path.isdir(path) else "not a regular file"
         raise UserError(f"{path} is {what}: choose another --output")
     check_unowned(path)
+    splits = splits_in(path.parent)
+    if path.is_file() and path.stem in splits and len({*splits.values()}) > 1:
+        raise UserError(f"{path} is a split of the data set there: choose another --output")
     place = _resolved(path)
     for read in inputs:
         source = expand(read)
@@ -55,6 +60,7 @@ def check_output_folder(path: Path, allowed: str = "") -> None:
     """
     check_output(path)
     check_unowned(path)
+    check_no_split(path)
     for kind in ("run", "sweep"):
         if kind != allowed and is_owner(path, kind):
             raise UserError(f"{path} is the folder of a {kind}: choose another --output")
@@ -62,6 +68,20 @@ def check_output_folder(path: Path, allowed: str = "") -> None:
     for what, patterns in held.items():
         if what != allowed and any(match for pattern in patterns for match in path.glob(pattern)):
             raise UserError(f"{path} holds {what}: choose another --output")
+
+
+def splits_in(folder: Path) -> dict[str, str]:
+    """Return the core split of each table of a folder by its name without suffix."""
+    names = os.listdir(folder) if os.access(folder, os.R_OK) and folder.is_dir() else []
+    tables = [path for path in map(Path, names) if path.suffix.lower() in READ_FORMATS]
+    splits = splits_of_files([path.stem for path in tables])
+    return {stem: split for stem, split in splits.items() if split in CORE_SPLITS}
+
+
+def check_no_split(path: Path) -> None:
+    """Check that a new folder would not be read as a split of the data set that it is in."""
+    if split_names([path.name])[path.name] in CORE_SPLITS and splits_in(path.parent):
+        raise UserError(f"{path} is named as a split of data beside it: choose another --output")
 
 
 def check_unowned(path: Path) -> None:

@@ -60,7 +60,7 @@ class Search(Settings):
     )
     batch: int = Field(4, ge=1, description="Points suggested at once, which run in parallel.")
     seed: int = Field(0, ge=0, description="Seed of the sampler.")
-    space: dict[str, Range | list[Any]] = Field(min_length=1, description="Values by setting.")
+    space: dict[str, Range | list[Any]] = Field(description="Values by setting.")
 
 
 class Select(Settings):
@@ -115,6 +115,9 @@ class SweepFile(Settings):
     def _values_or_groups(cls, value: Any) -> Any:
         for axis, values in value.items() if isinstance(value, dict) else ():
             groups = values.values() if isinstance(values, dict) else [{}]
+            for name in (axis, *(values if isinstance(values, dict) else ())):
+                if not isinstance(name, str) or name != name.strip():
+                    raise ValueError(f"{name!r}: a name is a quoted text, without blanks around it")
             if isinstance(values, list | dict) and all(isinstance(group, dict) for group in groups):
                 continue
             raise ValueError(
@@ -128,6 +131,8 @@ class SweepFile(Settings):
         number = value if isinstance(value, int) and not isinstance(value, bool) else None
         if (number or 0) > MOST_TRIALS or (isinstance(value, list) and len(value) > MOST_TRIALS):
             raise ValueError(f"a sweep has at most {MOST_TRIALS:,} seeds")
+        if number is None and not isinstance(value, list | tuple):
+            raise ValueError("write their number, or a list of them")
         return value if number is None else tuple(range(number))
 
     @field_validator("seeds")
@@ -160,6 +165,8 @@ class SweepFile(Settings):
             for name, settings in values.items():
                 yield from _unknown_keys(f"grid.{axis}.{name}", settings)
         yield from _unknown_keys("base", self.base)
+        if self.search and not self.search.space:
+            yield "search.space is empty: name a setting with its values"
         for axis, choices in self.search.space.items() if self.search else ():
             if choices == []:
                 yield f"search.space.{axis} has no values"
@@ -173,6 +180,8 @@ class SweepFile(Settings):
         for number, (name, case) in enumerate(zip(names, self.cases, strict=True)):
             if not isinstance(name, str):
                 yield f"cases: entry {number + 1} has no name"
+            elif name != name.strip():
+                yield f"cases: entry {number + 1} has a name with blanks around it"
             elif names.index(name) < number:
                 yield f"cases: the name '{name}' occurs twice"
             yield from _unknown_keys(f"cases.{name}", [key for key in case if key != "name"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from auxlearn.core.files import expand, replaced_folder, write_manifest
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
-from auxlearn.data.audit import describe_lengths, unknown_in, whole_lengths
+from auxlearn.data.audit import describe_cut, describe_lengths, unknown_in, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.leaks import example_keys, save_trained_on, trained_on
@@ -199,7 +199,10 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
     asked = [name for name in ("report_to", "gradient_log_steps") if now[name]]
     missing = [name for name in asked if now[name] != then.get(name)]
     if config.keep_model and not folder.model_path.is_dir():
-        missing.append("a model")
+        if then.get("keep_model"):
+            reporter.message(f"warning: {folder.model_path} was deleted since it was trained")
+        else:
+            missing.append("a model")
     if missing:
         reporter.message(
             f"warning: {folder.path} was trained without {' and '.join(missing)}: delete it to "
@@ -257,6 +260,10 @@ class _Run(Materials):
         self.reporter.message(describe_lengths(whole, self.tokenization))
         if note := unknown_in("train", train_texts, self.encoder.tokenizer.unk_token_id):
             self.reporter.message(f"warning: {note}")
+        for name, ood in self.evaluator.sets.items() if self.processes.leads else ():
+            texts, named = self.evaluator.texts(ood.split), replace(ood.split, name=name)
+            for line in describe_cut(self.tokenization, named, texts, self.cache):
+                self.reporter.message(line)
         train_texts = self.perturbed(train_texts)
         primary_loss = self.primary_loss(train_texts)
         auxiliaries = self.auxiliaries(train_texts)

@@ -29,6 +29,8 @@ from tests import helpers
 from tests.cli.helpers import call, error, write_run
 from tests.results import examples
 
+pytestmark = pytest.mark.filterwarnings("ignore:tokens per text of the texts")  # some are cut
+
 TEXTS = [*helpers.LINES[:4], 'Quoted "words", a comma,\nand a line break.', "日本 and ümlaut"]
 ROWS = pd.DataFrame(
     {
@@ -288,6 +290,21 @@ def test_how_a_set_was_read_is_said_wherever_it_is_read(run, tmp_path, capsys):
     source = OODSource(dataset=str(tmp_path / "mine.parquet"), name="mine")
     _, notes = load_ood_sets([source], "reviews", auxlearn.load_dataset(ROWS[["text", "label"]]))
     assert notes == [f"mine: {said}"]
+
+
+CUT = ": median 62, 95% have at most 62; 1 of 1 are longer than the 24 of max_length and are cut, "
+CUT += "which keeps 38.7% of all tokens"
+
+
+def test_texts_that_are_cut_are_said_where_they_are_evaluated_or_predicted(run, capsys):
+    long = " ".join(["parser"] * 60)  # 62 tokens with [CLS] and [SEP]
+    sets = {"long": {"text": [long], "label": ["no"]}, "short": {"text": ["a"], "label": ["no"]}}
+    auxlearn.evaluate(run, sets)
+    said = [line for line in capsys.readouterr().err.splitlines() if "tokens per text" in line]
+    assert [line.removeprefix("note: ") for line in said] == [f"tokens per text of long{CUT}"]
+    with pytest.warns(UserWarning, match=f"^tokens per text of the texts{CUT}$"):
+        auxlearn.predict(run, long)
+    assert f"note: tokens per text of the texts{CUT}\n" in call("predict", run, long).stderr
 
 
 def test_labels_are_mapped_after_training(run, tmp_path):

@@ -72,3 +72,13 @@ def test_data_check_prints_counts_and_warnings(data):
         assert row in cells
     assert any("1 of 3 examples is also in train (2 if only" in line for line in lines)
     assert "- texts with more than one label: 1" in lines
+
+
+def test_data_check_names_the_splits_of_which_texts_are_cut(tmp_path):
+    for name, words in {"train": "a b c d", "dev": "e f g h", "test": "i j k l"}.items():
+        rows = [(letter, label) for letter, label in zip(words.split(), "xyxy", strict=True)]
+        rows += [(" ".join(["long"] * 40) + name, "x")] if name == "test" else []
+        write_split(tmp_path / "set" / f"{name}.tsv", rows)
+    lines = call("data", "check", tmp_path / "set", "--encoder", "tiny", "--max-length", 32).stdout
+    said = "- test: 20.0% of the texts are longer than the 32 of max_length and are cut"
+    assert lines.splitlines()[-1] == said

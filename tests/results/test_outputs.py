@@ -6,7 +6,7 @@ import auxlearn
 from auxlearn.comparison.formats import Comparison
 from auxlearn.core.errors import UserError
 from auxlearn.core.files import content_digest
-from auxlearn.results.outputs import RUN_NAMES, SWEEP_NAMES, check_output_file
+from auxlearn.results.outputs import RUN_NAMES, SWEEP_NAMES, check_no_split, check_output_file
 from tests import helpers
 from tests.cli.helpers import error, write_run, write_split
 from tests.sweeps.conftest import InlineExecutor
@@ -26,6 +26,8 @@ def made(tmp_path_factory, one_layer):
     (place / "sweep" / "sweep.yaml").write_text("name: a\n")
     (place / "sweep" / "plan.json").write_text("{}")
     write_split(place / "set" / "train.tsv", ROWS)
+    for name in ("en-train.tsv", "en-dev.tsv", "en-hard.tsv"):
+        write_split(place / "splits" / name, ROWS)
     (place / "texts.jsonl").write_text('{"text": "a b"}\n')
     return place
 
@@ -51,6 +53,12 @@ REFUSED = {
     "masks: a data set": "masks --encoder tiny {set}",
     "masks: an encoder": "masks --encoder tiny {run/model}",
     "perturbations: the run": "perturbations run {run}",
+    "predict: a split": "predict run a {splits}/en-train.tsv",
+    "score: a split": "score --encoder tiny a {splits}/en-dev.tsv",
+    "ensemble: a split": "ensemble run other {splits}/en-dev.tsv",
+    "train: a split": "train --dataset set {set}/test",
+    "train: a split by another name": "train --dataset data {splits}/Validation",
+    "pretrain: a split": "pretrain --encoder tiny --corpus texts.jsonl {set}/eval",
     "train: in a run": "train --dataset data {run}/predictions/new",
     "pretrain: in a run": "pretrain --encoder tiny --corpus texts.jsonl {run}/checkpoint/new",
     "perturbations: in a sweep": "perturbations run {sweep}/logs",
@@ -65,7 +73,14 @@ def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, mon
     before = content_digest(made)
     line = error(*arguments, "--output", target)
     assert "choose another --output" in line
-    reasons = ("belongs to the", "is read", "is a folder", "is the folder of a", "holds a")
+    reasons = (
+        "belongs to the",
+        "is read",
+        "is a folder",
+        "is the folder of a",
+        "holds a",
+        "a split of",
+    )
     assert any(part in line for part in reasons), line
     assert content_digest(made) == before
 
@@ -85,6 +100,10 @@ def test_other_places_in_a_run_are_free(made):
     check_output_file(made / "run" / "report.html", [".html"])
     check_output_file(made / "run" / "masks" / "masks.json", [".json"])
     check_output_file(made / "sweep" / "comparison" / "scores.csv", [".csv"])
+    check_output_file(made / "splits" / "en-hard.tsv", [".tsv"])
+    check_output_file(made / "data" / "test.tsv", [".tsv"])
+    check_no_split(made / "set" / "run")
+    check_no_split(made / "test")
     check_output_file(
         made / "data" / "scores.csv", [".csv"], [made / "texts.jsonl", "a name", "x" * 300]
     )

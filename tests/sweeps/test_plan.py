@@ -1,5 +1,6 @@
 """Sweep files: the trials they expand to, and the errors they are refused with."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,26 @@ def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(sweep_of):
         "exclude: there is no axis 'datset'",
     ):
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"seeds": "3"}, "seeds: write their number, or a list of them, got '3'"),
+        ({"seeds": True}, "seeds: write their number, or a list of them, got True"),
+        ({"grid": {"method": {1: {}}}}, "grid: 1: a name is a quoted text, without blanks"),
+        ({"grid": {1: {"a": {}}}}, "grid: 1: a name is a quoted text, without blanks"),
+        (
+            {"grid": {"m": {"STL": {}, "STL ": {}}}},
+            "grid: 'STL ': a name is a quoted text, without",
+        ),
+        ({"cases": [{"name": " a"}]}, "cases: entry 1 has a name with blanks around it"),
+        ({"search": {"space": {}}}, "search.space is empty: name a setting with its values"),
+    ],
+)
+def test_a_fault_of_a_sweep_file_is_said_in_its_own_words(sweep_of, content, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        sweep_of(**content)
 
 
 def test_all_invalid_cells_are_named(trials):

@@ -1,6 +1,7 @@
 """Runs on long texts, against transformers directly: in overlapping windows, or both ends."""
 
 import json
+import shutil
 from dataclasses import replace
 from itertools import chain
 
@@ -304,6 +305,9 @@ def lean(cut, kept):
     results = cut("lean", reporter, keep_model=False)
     (line,) = [line for line in reporter.lines if line.startswith("tokens per text of train")]
     assert "12 of 12 are longer than the 16 of max_length and are cut, which keeps" in line
+    said = [line for line in reporter.lines if line.startswith("tokens per text of ")]
+    assert [line.split(":")[0].split()[-1] for line in said] == ["train", "dev", "test"]
+    assert all("are longer than the 16 of max_length and are cut" in line for line in said)
     return results
 
 
@@ -339,7 +343,7 @@ def test_every_part_of_a_run_sees_the_window(kept, cut):
     )
 
 
-def test_a_run_without_its_model_has_the_same_results(kept, lean, cut):
+def test_a_run_without_its_model_has_the_same_results(kept, lean, cut, tmp_path):
     names = {path.name for path in lean.folder.iterdir()}
     assert not names & {"model", "heads", "adapter", "checkpoint"}
     assert list(lean.evaluations) == ["dev", "test"]
@@ -353,6 +357,12 @@ def test_a_run_without_its_model_has_the_same_results(kept, lean, cut):
     assert "was trained without gradient_log_steps and a model: delete it" in reporter.lines[-2]
     printed = call("train", "--config", lean.folder / "config.yaml", "--output", lean.folder)
     assert "model:      not kept" in printed.stdout
+    run = shutil.copytree(kept.folder, tmp_path / "run")
+    shutil.rmtree(run / "model")
+    printed = call("train", "--config", run / "config.yaml", "--output", run)
+    assert f"model:      {run / 'model'} was deleted" in printed.stdout
+    assert "was deleted since it was trained" in printed.stderr
+    assert "was trained without" not in printed.stderr
 
 
 def test_what_needs_the_model_says_so_in_one_line_and_the_rest_works(lean, kept, cut):
