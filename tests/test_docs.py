@@ -104,6 +104,7 @@ def no_training(monkeypatch, tmp_path):
     classifier = SimpleNamespace(
         label_names=("no", "yes"),
         thresholds=None,
+        notes=[],
         outputs=lambda texts, *_: np.full((len(texts), 2), 0.5),
     )
     made = examples.results("l3mask")
