@@ -7,7 +7,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -145,7 +144,7 @@ def read_corpus(
     suffix, size = path.suffix.lower(), path.stat().st_size
     key = content_key("corpus", FORMAT, _digest(path), suffix, text_column, exact)
 
-    def pieces(counts: Counter[str]) -> Iterator[list[str]]:
+    def pieces(counts: dict[str, int]) -> Iterator[list[str]]:
         show = progress if size >= SHOW_PROGRESS else no_progress_bar
         times = 2 if suffix == ".tsv" else 1  # how its cells are quoted is seen by all of them
         with show(f"reading {shorten(path.name, 40)}", times * size) as advance:
@@ -162,8 +161,8 @@ def read_corpus(
 
 
 def _stored(
-    cache: TensorCache, key: str, pieces: Callable[[Counter[str]], Iterator[list[str]]]
-) -> tuple[Texts, Counter[str]]:
+    cache: TensorCache, key: str, pieces: Callable[[dict[str, int]], Iterator[list[str]]]
+) -> tuple[Texts, dict[str, int]]:
     """Return the texts of an entry of the cache, and what was counted when they were read; those
     that are absent or damaged are written.
     """
@@ -173,7 +172,7 @@ def _stored(
         from datasets import Features, Value
         from datasets.arrow_writer import ArrowWriter
 
-        features, counts = Features({"text": Value("string")}), Counter(dict.fromkeys(_COUNTED, 0))
+        features, counts = Features({"text": Value("string")}), dict.fromkeys(_COUNTED, 0)
         with (
             replaced_file(path) as temporary,
             ArrowWriter(path=str(temporary), features=features) as writer,
@@ -187,7 +186,7 @@ def _stored(
     while True:
         expected = cache.get(key, write)
         if path.is_file() and torch.equal(_digest(path), expected["sha256"]):
-            counts = Counter({name: int(expected[name]) for name in _COUNTED})
+            counts = {name: int(expected[name]) for name in _COUNTED}
             return Texts(path, key, range(counts["texts"])), counts
         logger.warning("cache file %s is damaged: its content is computed again", path)
         cache.delete(key)
@@ -203,7 +202,7 @@ def _texts(
     text_column: str | None,
     exact: bool,
     advance: Callable[[int], None],
-    counts: Counter[str],
+    counts: dict[str, int],
 ) -> Iterator[list[str]]:
     """Yield the texts of a file, without blank ones, a piece of it at a time; rows of a table that
     have none are counted.

@@ -25,7 +25,7 @@ HALF_A_PAIR = (
 
 LONGEST_LINE = 1 << 26  # bytes of a line, or characters of a cell
 
-#: The text of a file, whole lines of it at a time with the number of the first; anew at each call.
+#: The text of a file, whole lines of it at a time with the number of the first, from its beginning.
 Pieces = Callable[[], Iterable[tuple[int, str]]]
 
 #: Reads a format of text, so many characters, or pieces, at a time.

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections import Counter
 
 import pandas
 import pyarrow.parquet
@@ -129,7 +128,7 @@ def test_tables_larger_than_a_data_file_are_read_a_piece_at_a_time(
     write_table(path, Table("made", {"text": texts, "n": [*range(300)]}))
     with pytest.raises(DataError, match=r"at most 100|more than 100"):
         read_table(path)
-    pieces = list(corpora._texts(path, None, False, lambda size: None, Counter()))
+    pieces = list(corpora._texts(path, None, False, lambda size: None, {}))
     assert len(pieces) > 3
     assert max(sum(map(len, piece)) for piece in pieces) < 1500
     assert tuple(corpora.read_corpus(path, cache).texts) == tuple(texts)
