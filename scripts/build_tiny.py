@@ -22,6 +22,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -42,9 +43,12 @@ from transformers import (
 from auxlearn.core.rng import generator, seeded
 from auxlearn.data.load import load_dataset
 from auxlearn.data.pydocs.docstrings import (
+    ENTRIES,
+    entries,
     package_folder,
+    paragraphs,
     read_docstrings,
-    readable,
+    sections,
     source_files,
     without_near_copies,
 )
@@ -95,6 +99,15 @@ WINDOW = 5
 WARMUP_SHARE = 0.06
 
 
+def readable(docstring: str) -> list[str]:
+    """Return the prose of a docstring in order: paragraphs and entries of all sections."""
+    found: list[str] = []
+    for title, body in sections(docstring):
+        if title not in ("reference", "references", "see also"):
+            found.extend(entries(body) if title in ENTRIES else paragraphs(body))
+    return found
+
+
 def collect_documents() -> tuple[list[str], dict[str, int]]:
     """Return one text per docstring, without near copies of paragraphs, and words by package.
 
@@ -105,7 +118,8 @@ def collect_documents() -> tuple[list[str], dict[str, int]]:
     seen: set[str] = set()
     document = 0
     for package in PACKAGES:
-        folder = package_folder(package)
+        is_stdlib = package == "stdlib"
+        folder = Path(sysconfig.get_path(package)) if is_stdlib else package_folder(package)
         for docstring in read_docstrings(folder, source_files(folder)):
             document += 1
             for paragraph in readable(docstring.text):

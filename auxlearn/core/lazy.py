@@ -6,7 +6,7 @@ import ast
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import ConfigError
 
@@ -29,6 +29,15 @@ class Deferred:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(importlib.import_module(self._module), name)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+else:  # for kinds of labels, which are listed without either
+    np, torch = Deferred("numpy"), Deferred("torch")
+
+__all__ = ["Deferred", "library", "names_of_stub", "np", "torch"]
 
 
 def names_of_stub(

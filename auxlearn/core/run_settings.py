@@ -326,13 +326,6 @@ class RunSettings(
             return tuple({name: options} for name, options in value.items())
         return one_or_many(value)
 
-    @field_validator("freeze")
-    @classmethod
-    def _names_a_part(cls, part: str) -> str:
-        if not re.fullmatch("none|embeddings|body|[1-9][0-9]{0,3}", part):
-            raise ValueError("it is none, embeddings, body or a number of layers")
-        return part
-
     @field_validator("aux")
     @classmethod
     def _own_names_differ(cls, tasks: tuple[PluginChoice, ...]) -> tuple[PluginChoice, ...]:
@@ -363,6 +356,13 @@ class RunSettings(
     def _number_as_text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
+    @field_validator("freeze")
+    @classmethod
+    def _names_a_part(cls, part: str) -> str:
+        if not re.fullmatch("none|embeddings|body|[1-9][0-9]{0,3}", part):
+            raise ValueError("it is none, embeddings, body or a number of layers")
+        return part
+
     def check_effect(self, written: Collection[str]) -> None:
         """Check that settings that a user has just written have an effect beside the others; in a
         file, where sweeps vary what they belong to, they may stand unused.
@@ -379,19 +379,11 @@ class RunSettings(
                 )
 
     @model_validator(mode="after")
-    def _adapters_or_frozen(self) -> Self:
+    def _go_together(self) -> Self:
         if self.lora_rank and self.freeze != "none":
             raise ValueError("lora_rank: the body is kept as pretrained then: leave freeze out")
-        return self
-
-    @model_validator(mode="after")
-    def _compiled_or_checkpointed(self) -> Self:
         if self.compile and self.gradient_checkpointing:
             raise ValueError("gradient_checkpointing: leave compile out, which plans memory itself")
-        return self
-
-    @model_validator(mode="after")
-    def _no_empty_micro_batch(self) -> Self:
         if self.gradient_accumulation_steps > self.batch_size:
             raise ValueError(
                 f"a batch of {self.batch_size} examples cannot be split into "

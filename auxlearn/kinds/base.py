@@ -15,21 +15,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from auxlearn.core.errors import ConfigError, DataError
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import np, torch
 from auxlearn.core.registry import KINDS
 from auxlearn.core.settings import Columns
 from auxlearn.kinds.metrics import Metric
 from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from torch import Tensor, nn
 
     from auxlearn.core.table import Table
-else:
-    torch = Deferred("torch")
-    np = Deferred("numpy")  # commands that only list what there is do without it
 
 #: Smallest probability whose logarithm is taken: predictions are stored with eight digits.
 LEAST = 1e-8
@@ -346,9 +341,15 @@ class Kind(ABC):
         """Return the probability of each label, for tables; none for numbers, and for words."""
         return () if self.per_token else self.line(output).get("probabilities", ())
 
-    @abstractmethod
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        """Return the numbers of a line of predictions: probabilities, or the predicted number."""
+        """Return the numbers of a line of predictions: probabilities of each name (of each word,
+        per token), or the predicted number.
+        """
+        probabilities = np.array(line["probabilities"], dtype=float)
+        rows = (len(line["label"]),) if self.per_token else ()
+        if probabilities.shape != (*rows, len(names)):
+            raise ValueError("another number of probabilities than of labels")
+        return probabilities
 
     @abstractmethod
     def output(self, stored: np.ndarray) -> np.ndarray:

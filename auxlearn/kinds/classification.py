@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from auxlearn.core.errors import DataError, shorten
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import np, torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import ClassScores, Decisions, Kind, ReadLabels
 from auxlearn.kinds.labels import read_names
@@ -16,15 +16,10 @@ from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, of_counts, rati
 from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from torch import Tensor
 
     from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
-else:
-    torch = Deferred("torch")
-    np = Deferred("numpy")
 
 #: Classes beyond which what is recorded for each class, or each pair of classes, is abridged.
 MANY_LABELS = 100
@@ -206,10 +201,10 @@ class Classification(Kind):
         return output
 
     def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        probs = np.array(line["probabilities"], dtype=float)
-        if probs.shape != (len(names),) or not (abs(probs.sum() - 1) < 1e-5 and probs.min() >= 0):
-            raise ValueError(f"no probabilities of {len(names)} classes")
-        return probs
+        probabilities = super().stored(line, names)
+        if not (abs(probabilities.sum() - 1) < 1e-5 and probabilities.min() >= 0):
+            raise ValueError("no probabilities of classes, which sum to 1")
+        return probabilities
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         return stored

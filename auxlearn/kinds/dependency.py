@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import LEAST, Decisions, ReadLabels, most_frequent
 from auxlearn.kinds.labels import checked_label
@@ -29,13 +29,10 @@ from auxlearn.kinds.words import (
 )
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
-else:
-    torch = Deferred("torch")
 
 #: Column of the relations beside a column of heads.
 _DEPREL = "deprel"

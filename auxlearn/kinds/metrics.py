@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from auxlearn.core.errors import ConfigError, did_you_mean
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import np
 from auxlearn.core.registry import KINDS
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
-else:
-    np = Deferred("numpy")  # commands that only list what there is do without it
 
 
 @dataclass(frozen=True)

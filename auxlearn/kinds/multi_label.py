@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from auxlearn.core.errors import DataError, describe, shorten
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import LEAST, ClassScores, Decisions, Kind, ReadLabels, most_frequent
 from auxlearn.kinds.columns import is_list, values_of
@@ -18,13 +18,10 @@ from auxlearn.kinds.metrics import Metric, f1_of, of_counts, smooth_f1
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
-else:
-    torch = Deferred("torch")
 
 
 INDICATORS = "indicators"  # form of lists that say of every label whether a text has it
@@ -183,12 +180,6 @@ class MultiLabel(Kind):
 
     def line(self, output: np.ndarray) -> dict[str, Any]:
         return {"probabilities": [round(float(p), 8) for p in _sigmoid(output)]}
-
-    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        probabilities = np.array(line["probabilities"], dtype=float)
-        if probabilities.shape != (len(names),):
-            raise ValueError("another number of probabilities than of labels")
-        return probabilities
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         chosen = stored.clip(LEAST, 1 - LEAST)

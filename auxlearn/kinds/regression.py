@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from auxlearn.core.errors import DataError, and_more, describe, shorten
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import Kind, ReadLabels
 from auxlearn.kinds.columns import is_number, values_of
@@ -20,13 +20,10 @@ from auxlearn.kinds.metrics import Metric
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
-else:
-    torch = Deferred("torch")
 
 #: Strata that numbers are divided into, by rank.
 STRATA = 10

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, some_of
-from auxlearn.core.lazy import Deferred
+from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import LEAST, WORD_LABELS, Decisions, ReadLabels, most_frequent
 from auxlearn.kinds.labels import read_names
@@ -28,13 +28,10 @@ from auxlearn.kinds.words import (
 )
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
     from auxlearn.core.settings import Columns
     from auxlearn.core.table import Table
-else:
-    torch = Deferred("torch")
 
 _BIO = re.compile(r"O|[BI]-.+")
 
@@ -213,12 +210,6 @@ class TokenClassification(WordKind):
     def line(self, output: np.ndarray) -> dict[str, Any]:
         rows = softmax(output).tolist()
         return {"probabilities": [[round(p, 8) for p in row] for row in rows]}
-
-    def stored(self, line: Mapping[str, Any], names: Names) -> np.ndarray:
-        probabilities = np.array(line["probabilities"], dtype=float)
-        if probabilities.shape != (len(line["label"]), len(names)):
-            raise ValueError("another number of probabilities than of tags")
-        return probabilities
 
     def output(self, stored: np.ndarray) -> np.ndarray:
         return np.asarray(np.log(stored.clip(LEAST)))

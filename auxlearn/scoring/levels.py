@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 
@@ -15,7 +15,6 @@ from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
 
 Level = Literal["token", "word", "text"]
-LEVELS: tuple[str, ...] = get_args(Level)
 
 
 def score_levels(

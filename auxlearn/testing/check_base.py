@@ -209,29 +209,18 @@ def require_finite(steps: list[dict[str, float]]) -> None:
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        name: What was checked.
-        passed: Whether it holds; ``None`` for a measurement, which cannot fail.
-        detail: What was found, one line.
-    """
-
-    name: str
-    passed: bool | None
-    detail: str = ""
+    name: str  # what was checked
+    passed: bool | None  # whether it holds; None for a measurement, which cannot fail
+    detail: str = ""  # what was found, one line
 
 
 @dataclass
 class Report:
-    """The results of all checks of a plug-in.
+    """The results of all checks of a plug-in, in the order in which they were made."""
 
-    Attributes:
-        plugin: Kind and name of the plug-in.
-        checks: Results in the order in which they were made.
-    """
-
-    plugin: str
+    plugin: str  # its kind and name
     checks: list[Check] = field(default_factory=list)
 
     @property

@@ -29,10 +29,7 @@ from pathlib import Path
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, RunError, UserError
-from auxlearn.core.files import (
-    content_digest,
-    write_checked_json,
-)
+from auxlearn.core.files import content_digest, write_checked_json
 from auxlearn.core.registry import KINDS, LOSSES, TASKS, WEIGHTINGS, plugin_digest
 from auxlearn.core.settings import Columns, OODSource, ValidationSource
 from auxlearn.core.version import __version__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
@@ -41,8 +40,6 @@ from auxlearn.training.plugin_checks import (
 from auxlearn.training.step import RunStep
 from auxlearn.weighting.base import Weighting
 from auxlearn.weighting.state import optimizer_tensors
-
-logger = logging.getLogger(__name__)
 
 #: Optimizer steps between two logged losses and weights; reading a loss synchronises with a GPU.
 LOG_EVERY = 10

@@ -425,16 +425,12 @@ class Materials:
             raise ConfigError(f"loss: {choice.name} is not of {kind.name}: choose {others}")
         with calling(cls, "__init__", choice.name):
             loss: PrimaryLoss = cls(cls.Options.model_validate(choice.options))
-        if self.config.gradient_checkpointing and not loss.compilable:
-            raise ConfigError(
-                f"gradient_checkpointing: the loss {choice.name} changes what a layer computes, "
-                "which is not repeated: leave gradient_checkpointing out"
-            )
-        if self.config.compile and not loss.compilable:
-            raise ConfigError(
-                f"compile: the loss {choice.name} changes what a layer computes, which a compiled "
-                "encoder does not allow: leave --compile out"
-            )
+        for setting in () if loss.compilable else ("gradient_checkpointing", "compile"):
+            if getattr(self.config, setting):
+                raise ConfigError(
+                    f"{setting}: the loss {choice.name} changes what a layer computes, which "
+                    f"{setting} does not allow: leave {setting} out"
+                )
         with calling(cls, "prepare", choice.name, texts):
             loss.prepare(self.context("primary", self.data.train, texts))
         return loss
@@ -449,9 +445,8 @@ class Materials:
 
 def auxiliary(name: str, task: AuxiliaryTask, batch_size: int, seed: int) -> Auxiliary:
     """Return a prepared task with its batches; those of the primary task unless it has its own."""
-    stream = (
-        task.stream(task.batch_size or batch_size, seed, name) if task.batches == "own" else None
-    )
+    has_own = task.batches == "own"
+    stream = task.stream(task.batch_size or batch_size, seed, name) if has_own else None
     return Auxiliary(name, task, stream)
 
 

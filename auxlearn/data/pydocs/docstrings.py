@@ -12,7 +12,6 @@ import inspect
 import math
 import re
 import sys
-import sysconfig
 import textwrap
 import warnings
 from collections import Counter, defaultdict
@@ -41,7 +40,6 @@ _OTHER_HEADINGS = frozenset(
         "todo", "outputs",
     }
 )  # fmt: skip
-_UNREADABLE = frozenset({"reference", "references", "see also"})
 _SKIPPED_FOLDERS = frozenset(
     {"__pycache__", "externals", "_vendor", "site-packages", "test", "testing", "tests", "vendor"}
 )
@@ -71,8 +69,6 @@ class Docstring:
 
 def package_folder(name: str) -> Path:
     """Return the folder of an installed package without importing it."""
-    if name == "stdlib":
-        return Path(sysconfig.get_path("stdlib"))
     try:
         found = importlib.util.find_spec(name)
     except ValueError:  # already imported by something that left no record of its origin
@@ -275,15 +271,6 @@ def is_prose(text: str) -> bool:
         return False
     letters = sum(character.isalpha() or character.isspace() for character in text)
     return letters >= 0.85 * len(text)
-
-
-def readable(docstring: str) -> list[str]:
-    """Return the prose of a docstring in order: paragraphs and entries of all sections."""
-    found: list[str] = []
-    for title, body in sections(docstring):
-        if title not in _UNREADABLE:
-            found.extend(entries(body) if title in ENTRIES else paragraphs(body))
-    return found
 
 
 def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:
