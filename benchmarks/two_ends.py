@@ -44,33 +44,37 @@ from auxlearn.core.registry import load_plugin
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out, text_keys
+from auxlearn.evaluation.evaluator import Evaluator
+from auxlearn.objectives.base import outputs_of
 from auxlearn.results.folder import append_jsonl, read_jsonl
 from auxlearn.results.predictions import read_stored
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.whole_runs.branches import Gain, Weights, alone, best_of, together
 from auxlearn.training.whole_runs.paired import calibrated_log_losses, log_losses, paired_difference
-from benchmarks.common import RESULTS
-from benchmarks.horizon.__main__ import PLUGIN, folder_name
-from benchmarks.horizon.bed import (
+from benchmarks.beds import (
     SETTINGS,
     Setting,
-    Variant,
+    data_labels,
     join,
     settings_of,
     write_draw,
     write_split,
 )
-from benchmarks.horizon.record import LAST, data_labels, predict
+from benchmarks.common import RESULTS
 from benchmarks.tables import mean_and_error, table, write_section
 
 README = Path(__file__).parents[1] / "README.md"
 PAGE = README.parent / "docs" / "results" / "two_ends.md"
+#: Registers ``shuffled_labels``.
+PLUGIN = README.parent / "examples" / "clean_vs_shuffled.py"
 Tensors = dict[str, Tensor]
 SINGLE = "single 0"
 #: Standard errors of the log loss by which a run must be better, as in `meta`.
 EVIDENCE = 0.5
 #: Points on the line between the single task and a run with a task, but for the ends of that line.
 LEVELS = (0.0, 0.5, 1.0)
+#: Share of the steps after which the parameters of evaluations are averaged.
+LAST = 0.75
 
 
 @dataclass(frozen=True)
@@ -105,13 +109,9 @@ def minilm_settings(labels: int, dev: int) -> tuple[Setting, ...]:
 
 
 SIMCSE = Setting("pydocs 150, simcse, corpus", None, 150, ("simcse",), "corpus")
-#: The settings that have results on old draws.
-OLD = tuple(
-    one for one in SETTINGS if one.name[:3] != "QQP" and one.name != "SST-2 300, random_mlm, corpus"
-)
 PRETRAINED = {"epochs": 6, "batch_size": 8, "learning_rate": 1e-4, "precision": "bf16"}
 SMALL = {"epochs": 10, "batch_size": 16, "encoder": "tiny"}
-TINY = Bed("tiny", range(200, 210), (SIMCSE, *OLD), SMALL)
+TINY = Bed("tiny", range(200, 210), (SIMCSE, *SETTINGS), SMALL)
 MINILM = Bed("minilm", range(200, 205), minilm_settings(200, 300), PRETRAINED)
 HALF = Bed("minilm, half dev", range(200, 205), minilm_settings(100, 100), PRETRAINED)
 BEDS = (TINY, MINILM, HALF)
@@ -233,8 +233,7 @@ def recording(
 
     def view(loop: TrainingLoop, tensors: Tensors) -> View:
         loop.training_step.encoder.load_tensors(tensors)
-        autocast = loop.training_step.autocast
-        return View.of([predict(loop, split, autocast) for split in ("dev", "test")], labels)
+        return View.of([predict(loop, split) for split in ("dev", "test")], labels)
 
     def recorded_evaluate(loop: TrainingLoop) -> None:
         evaluate(loop)
@@ -269,6 +268,15 @@ def recording(
         mock.patch("auxlearn.results.plots.plot_run"),
     ):
         yield
+
+
+def predict(loop: TrainingLoop, name: str) -> np.ndarray:
+    """Return the class probabilities of the present parameters on a split."""
+    evaluator: Evaluator = loop.evaluate.func.__self__  # type: ignore[attr-defined]
+    encoder, autocast = loop.training_step.encoder, loop.training_step.autocast
+    texts = evaluator.texts(evaluator.dataset.splits[name])
+    with encoder.evaluating():
+        return np.asarray(outputs_of(encoder.kind, encoder.classify, texts, (), None, autocast))
 
 
 def write_sets(data: Path, folder: Path) -> None:
@@ -356,14 +364,15 @@ class Case:
         """Train and record a run, with the points on lines that it ends."""
         task, _, number = run.rpartition(" ")
         share = 0.0 if task == "single" else 0.5 if weights else float(number)
-        variant = Variant(share, restart=0 if share else int(number))
+        restart = 0 if share else int(number)
         output = self.options.output
-        data = Path(output, "data", self.bed.name, folder_name(self.setting), str(self.draw))
+        folder = self.setting.name.replace(" ", "_").replace(",", "")
+        data = Path(output, "data", self.bed.name, folder, str(self.draw))
         sets = self.options.data if self.bed is TINY else output / "sets"
         write_draw(self.setting, self.draw, sets, data)
         base = {"encoder": str(self.options.encoder), "max_length": 64, **self.bed.run}
         base |= {"device": "cpu", "cache_dir": str(output / "cache")}
-        settings = settings_of(self.setting, self.draw, variant, data, base)
+        settings = settings_of(self.setting, self.draw, share, restart, data, base)
         if weights:
             settings["weights"] = {"fixed": {"alpha": list(weights[1:]), "mix": "steps"}}
         same = [one for one in self.bed.settings if key_of(self.bed, one, self.draw) == self.key]

@@ -44,7 +44,6 @@ LONGEST = (
     "kinds/test_runs.py",
     "accelerator/test_accelerator.py",
     "test_conformance.py",
-    "benchmarks/test_experiments.py",
     "sweeps/test_executors.py",
     "reports/test_page.py",
     "sweeps/test_branches.py",

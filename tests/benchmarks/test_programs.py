@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from auxlearn.core.processes import Processes
-from benchmarks import objectives, processes, report, scoring, training, weighting
+from benchmarks import objectives, processes, report, scoring, significance, training, weighting
 from benchmarks.common import RESULTS, arguments
 from benchmarks.tables import write_section
 
@@ -108,3 +108,14 @@ def test_the_pages_are_what_the_results_say(tmp_path, monkeypatch):
     for made, kept in ((page, report.PAGE), (costs, report.COSTS_PAGE)):
         assert made.read_text(encoding="utf-8") == kept.read_text(encoding="utf-8")
     assert (tmp_path / "img" / "costs.png").stat().st_size > 10_000
+
+
+def test_the_page_of_the_simulations_is_what_their_results_say(tmp_path, monkeypatch):
+    kept = report.PAGE.parents[1] / "docs" / "results" / "significance.md"
+    for path in (kept, RESULTS / "significance.json"):
+        shutil.copy(path, tmp_path)
+    page, results = tmp_path / "significance.md", tmp_path / "significance.json"
+    words = ["significance", "--no-run", "--output", results, "--page", page]
+    monkeypatch.setattr(sys, "argv", [*map(str, words)])
+    significance.main()
+    assert page.read_text("utf-8") == kept.read_text("utf-8")

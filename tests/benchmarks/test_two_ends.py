@@ -13,7 +13,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.training.whole_runs.branches import best_of, search
 from auxlearn.weighting.base import Branches
 from benchmarks import two_ends
-from benchmarks.horizon.bed import Setting, write_split
+from benchmarks.beds import Setting, write_draw, write_split
 from benchmarks.two_ends import SINGLE, Bed, Case, Draw, Run, View, meta, read_all
 
 FIRST, SECOND = "random_mlm, corpus", "simcse, corpus"
@@ -36,6 +36,24 @@ def small_draw(setting, draw, data, folder):
     texts = pydocs().split("train").texts[30:60]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / "unlabelled" / "corpus.jsonl").write_text(lines)
+
+
+@pytest.mark.slow
+def test_a_draw_divides_the_union_of_train_and_dev(tmp_path):
+    pool = {*pydocs().split("train").texts, *pydocs().split("dev").texts}
+    drawn = []
+    for draw in ("0", "1"):
+        write_draw(SETTINGS[0], int(draw), None, tmp_path / draw)
+        dataset = load_dataset(str(tmp_path / draw))
+        train, dev = dataset.split("train").texts, dataset.split("dev").texts
+        lines = (tmp_path / draw / "unlabelled" / "corpus.jsonl").read_text().splitlines()
+        rest = [json.loads(line)["text"] for line in lines]
+        assert {*train, *dev, *rest} == pool
+        assert len(train) + len(dev) + len(rest) == 1300
+        assert abs(len(train) - 24) <= 3
+        drawn.append(train)
+        assert dataset.split("test").texts == pydocs().split("test").texts
+    assert drawn[0] != drawn[1]
 
 
 @pytest.fixture(scope="module")

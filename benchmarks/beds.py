@@ -1,12 +1,14 @@
-"""Settings with something to gain and without: data, auxiliary task, and what is trained."""
+"""Settings with something to gain and without: their data, draws of these, and what is trained."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from auxlearn.core.errors import DataError
 from auxlearn.core.files import write_json, write_text
@@ -14,14 +16,9 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
 from auxlearn.data.splits import hold_out
 
-#: Draws that rules are scored on, and draws that tell settings with a gain from others.
-FOR_RULES = tuple(range(10))
-FOR_KIND = tuple(range(100, 106))
-
 #: What the auxiliary task reads: the labelled texts, all other texts of the data set without their
 #: labels, the other examples with their labels, or texts of another data set.
 Source = Literal["labelled", "corpus", "related", "foreign"]
-
 
 DEV, TEST = 300, 600
 
@@ -36,8 +33,6 @@ class Setting:
     aux: tuple[str, ...]
     reads: Source = "labelled"
     foreign: str | None = None  # folder of the data set that the task reads instead
-    metric: str = "accuracy"
-    run: Mapping[str, Any] = field(default_factory=dict)  # further settings
     dev: int = DEV
 
 
@@ -47,41 +42,11 @@ SETTINGS = (
     Setting("SST-2 300, related", "sst2", 300, ("supervised",), "related"),
     Setting("SST-2 600, related", "sst2", 600, ("supervised",), "related"),
     Setting("SST-2 300, random_mlm, labelled texts", "sst2", 300, ("random_mlm",)),
-    Setting("SST-2 300, random_mlm, corpus", "sst2", 300, ("random_mlm",), "corpus"),
     Setting("pydocs 150, shuffled_labels", None, 150, ("shuffled_labels",)),
     Setting("pydocs 300, l3mask", None, 300, ("l3mask",)),
-    Setting("QQP 600, random_mlm, corpus", "qqp", 600, ("random_mlm",), "corpus"),
     Setting("SST-2 100, foreign text", "sst2", 100, ("random_mlm",), "foreign", "citation_intent"),
     Setting("pydocs 150, random_mlm + simcse", None, 150, ("random_mlm", "simcse"), "corpus"),
 )
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A way to train a draw of a setting.
-
-    Attributes:
-        share: Share of all auxiliary tasks; 0 is the single task.
-        mix: How objectives are mixed.
-        restart: Number of the seed: 0 is that of the draw, others are restarts.
-    """
-
-    share: float
-    mix: str = "steps"
-    restart: int = 0
-
-    @property
-    def name(self) -> str:
-        """What records call it."""
-        if not self.share:
-            return f"single {self.restart}"
-        return f"{self.mix} {self.share:g}"
-
-
-SINGLE = tuple(Variant(0, restart=number) for number in range(5))
-GRID = tuple(Variant(share) for share in (0.1, 0.3, 0.5))
-REST_OF_GRID = tuple(Variant(share) for share in (0.7, 0.2))
-MIXES = tuple(Variant(share, mix) for mix in ("gradients", "scaled") for share in (0.1, 0.3))
 
 
 def write_draw(setting: Setting, draw: int, data: Path | None, folder: Path) -> None:
@@ -143,31 +108,37 @@ def write_split(path: Path, split: Split) -> None:
 
 
 def settings_of(
-    setting: Setting, draw: int, variant: Variant, folder: Path, base: Mapping[str, Any]
+    setting: Setting, draw: int, share: float, restart: int, folder: Path, base: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the settings of a run.
 
     Args:
         setting: The setting.
         draw: Number of the draw.
-        variant: What is trained.
+        share: Share of all auxiliary tasks; 0 is the single task.
+        restart: Number of the seed: 0 is that of the draw, others are restarts.
         folder: Data of the draw.
         base: Settings of all runs.
     """
-    found = {
+    settings = {
         **base,
-        **setting.run,
         "dataset": str(folder),
-        "metric": setting.metric,
-        "seed": draw + 1000 * variant.restart,
+        "metric": "accuracy",
+        "seed": draw + 1000 * restart,
     }
-    if not variant.share:
-        return found
+    if not share:
+        return settings
     options: dict[str, Any] = {}
     if setting.reads == "related":
         options = {"datasets": str(folder / "related")}
     elif setting.reads in ("corpus", "foreign"):
         options = {"corpus": str(folder / "unlabelled" / "corpus.jsonl")}
-    found["aux"] = tuple({name: options} for name in setting.aux)
-    found["weights"] = {"fixed": {"alpha": variant.share, "mix": variant.mix}}
-    return found
+    settings["aux"] = tuple({name: options} for name in setting.aux)
+    settings["weights"] = {"fixed": {"alpha": share, "mix": "steps"}}
+    return settings
+
+
+def data_labels(settings: Mapping[str, Any]) -> list[np.ndarray]:
+    """Return the true classes of dev and test."""
+    dataset = load_dataset(settings["dataset"])
+    return [np.array(dataset.split(name).labels) for name in ("dev", "test")]
