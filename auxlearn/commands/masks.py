@@ -145,9 +145,7 @@ def _ranked(groups: list[Group]) -> list[Group]:
 
 
 def _table(title: str, groups: list[Group]) -> DataFrame:
-    """Return a table of groups, with the probability of random masking beside that of each task; of
-    many groups, those at both ends.
-    """
+    """Return groups with the rate of each task beside random masking; of many, both ends."""
     from auxlearn.results.tables import text_table
 
     tasks = list(groups[0].rates) if groups else []

@@ -98,9 +98,7 @@ TAKES_PLUGIN_OPTIONS = {"ignore_unknown_options": True, "allow_extra_args": True
 
 
 class RunCommand(click.Command):
-    """A command that takes the settings of a run, which its help shows by section, and the options
-    of its plug-ins.
-    """
+    """A command that takes the settings of a run, by section, and options of its plug-ins."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse them; the help, which is shown before any has a value, knows them as well."""

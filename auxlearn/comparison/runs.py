@@ -83,9 +83,7 @@ def content_digests(results: RunResults) -> dict[str, str]:
 
 
 def code_digests(results: RunResults) -> dict[str, str]:
-    """Return short digests of plug-ins, of the files and data that they read beside the data set,
-    and of the run that a run began from, by their names.
-    """
+    """Return short digests, by name, of plug-ins, files, further data and initial weights."""
     kinds = ("plug-in file ", "task ", "loss ", "weighting ", "file ", "further data ")
     recorded = recorded_inputs(Path(results))
     inputs = {name: content for name, content in recorded.items() if name.startswith(kinds)}

@@ -140,9 +140,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def compare_methods(column: Column, against: str | None = None) -> list[Pair]:
-    """Compare every two methods, or all with one. The correction is for all pairs: the best is
-    chosen by the same scores, and testing it against the others alone would ignore that selection.
-    """
+    """Compare every two methods, or all with one; the correction is for all of these pairs."""
     chosen = itertools.combinations(column.scores, 2)
     return correct([_compare_two(column, a, b) for a, b in chosen if against in (None, a, b)])
 

@@ -91,9 +91,7 @@ def parts(block: Block, layout: Layout, against: str | None) -> Iterator[Part]:
 
 
 def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
-    """Return methods by data sets, sets and metrics; the last lines may be no methods: the best of
-    several seeds, and the detectable difference.
-    """
+    """Return methods by data sets, sets and metrics; controls and what is detectable come last."""
     counted = "seeds" in layout.show or len(_seed_counts(block)) > 1
     extra = [RUN_COLUMNS[name] for name in RUN_COLUMNS if name in layout.show]
     unit = "runs" if block.folds else "seeds"

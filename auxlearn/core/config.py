@@ -244,9 +244,7 @@ def differences(name: str, left: Any, right: Any) -> list[str]:
 
 
 def path_identity(path: str) -> str:
-    """Return what a path or name is known by: data that were in memory by fingerprint and name,
-    wherever the run folder is that they are saved in; others as they are written.
-    """
+    """Return what a path or name is known by: of data in memory fingerprint and name."""
     plain = os.path.normpath(path)
     saved = _SAVED.fullmatch(plain)
     return saved[1] if saved else plain

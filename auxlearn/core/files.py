@@ -110,9 +110,7 @@ def filled_folder(path: Path) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return where a file or folder is written first. The name says which process does: what those
-    that were killed have left of the same file or folder is deleted.
-    """
+    """Return where a path is written first; delete what killed writers of it have left."""
     begin, machine = f".{path.name[:40]}.", _machine()
     left = re.compile(rf"{re.escape(begin + machine)}-(\d+)-(\d+)-[0-9a-f]{{8}}{re.escape(PART)}")
     names = []
@@ -135,9 +133,7 @@ def _machine() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process has started, which tells it from an earlier one of the same number; "0"
-    if the system does not say, "" if there is no such process.
-    """
+    """Return when a process has started; "0" if that is not known, "" if there is none."""
     with suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     try:
@@ -229,9 +225,7 @@ def read_record(
     required: bool = False,
     exact: bool = False,
 ) -> T:
-    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types; the
-    file may have further keys, unless the record is to be exact.
-    """
+    """Return what :func:`write_checked_json` has written of a dataclass, checked by its types."""
     known: Any = kind  # no type variable is hashable
     try:
         content = read_checked_json(path, required=required)
@@ -378,9 +372,7 @@ def read_file(path: Path, limit: int, error: type[UserError] = UserError) -> byt
 
 
 def refuse_lfs_pointer(path: Path, content: bytes, error: type[UserError]) -> None:
-    """Check by its first bytes that a file is itself there, and not what git leaves without
-    git-lfs.
-    """
+    """Refuse what git leaves of a file without git-lfs, by the first bytes."""
     if content.startswith(b"version https://git-lfs"):
         raise error(
             f"{path} is a pointer of git-lfs and not the file itself: run `git lfs pull` in that "

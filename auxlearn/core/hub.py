@@ -12,9 +12,7 @@ TIMEOUT_SECONDS = 5.0  # time in which the hub must answer whether it has a repo
 def repository_info(
     repository: str, repo_type: str, refused: UserError, revision: str | None = None
 ) -> Any:
-    """Return what the hub says of a repository, or in a text why it does not answer; raise
-    ``refused`` if the hub has no such repository that may be read.
-    """
+    """Return what the hub says of a repository, or why it does not; or raise ``refused``."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import (
         GatedRepoError,

@@ -35,9 +35,7 @@ class Lock:
         self._identity: tuple[int, int] | None = None  # of the locked file
 
     def acquire(self, waiting: Callable[[str], None] | None = None) -> None:
-        """Lock the file. If another process holds it, call ``waiting`` with what is known of that
-        process and wait for it; without ``waiting``, raise :class:`LockHeld`.
-        """
+        """Lock the file; tell ``waiting`` who holds it and wait, or raise :class:`LockHeld`."""
         try:
             self._lock.acquire(timeout=GRACE)
         except Timeout:
@@ -98,9 +96,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Return who locked the file last, as ``process 4711 on node3, since 2026-11-21 22:07:03 UTC``;
-    "" if that is unknown.
-    """
+    """Return who locked the file last, since when; "" if that is unknown."""
     try:
         with path.open("rb") as file:
             owner = json.loads(file.read(1000))

@@ -58,9 +58,7 @@ class AlreadySaid(UserError):
 
 
 def silent(error: UserError) -> bool:
-    """Whether this process leaves it to another one to print an error: the first one speaks of
-    settings, and whichever fails first of what happens while they train.
-    """
+    """Whether this process leaves it to another one to print an error: the first that failed."""
     is_ours = getattr(error, "process", None) == process_number()
     return isinstance(error, AlreadySaid) or (process_number() > 0 and not is_ours)
 

@@ -282,9 +282,7 @@ def _code_of(cls: type) -> dict[str, str]:
 
 @cache  # as it was when it was first asked for: the script may be edited while it runs
 def _source(value: type | FunctionType) -> str:
-    """Return the source of a class or function. A class of a notebook has none, but its methods
-    have; what was typed at a prompt has only its bytecode.
-    """
+    """Return the source of a class or function; what was typed at a prompt has only bytecode."""
     try:
         return inspect.getsource(value)
     except (OSError, TypeError):

@@ -364,9 +364,7 @@ class RunSettings(
         return part
 
     def check_effect(self, written: Collection[str]) -> None:
-        """Check that settings that a user has just written have an effect beside the others; in a
-        file, where sweeps vary what they belong to, they may stand unused.
-        """
+        """Refuse settings that a user has just written and that change nothing beside others."""
         fields = type(self).model_fields.items()
         changed = {name for name, field in fields if getattr(self, name) != field.default}
         for name, (dependents, needed) in _BESIDE.items():

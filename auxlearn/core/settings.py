@@ -356,9 +356,7 @@ class OODSource(FurtherSet):
 
 @dataclass(frozen=True)
 class ValidationSource:
-    """Which examples a weighting takes its validation gradient from: ``dev``, ``train:SHARE`` or
-    the path of a file of labelled examples.
-    """
+    """Examples of a validation gradient: ``dev``, ``train:SHARE`` or the path of a file."""
 
     share: float | None = None  # share of train that is held out, between 0 and 1
     file: Path | None = None  # with neither of the two, the examples are those of dev

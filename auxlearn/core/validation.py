@@ -65,9 +65,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is written on the command line, where that does not follow from name and type;
-    an annotation of the field.
-    """
+    """How a field is written on the command line, where name and type do not say it."""
 
     metavar: str | None = None
     flag: str | None = None  # by default the name of the field

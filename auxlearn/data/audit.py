@@ -199,9 +199,7 @@ def _joined(names: Sequence[str]) -> list[str]:
 
 
 def _tags(train: Split) -> str:
-    """Return a label, if each has as many parts as its text has words and one occurs at several
-    places, as O in ``O O PER``; else "".
-    """
+    """Return a label if all have as many parts as their texts have words (``O O PER``)."""
     parts = [name.split() for name in train.label_names]
     places = {(place, part) for found in parts for place, part in enumerate(found)}
     if len(places) == len({part for _, part in places}):

@@ -107,9 +107,7 @@ def read_conll(path: Path, text: str) -> Table:
 
 
 def read_conllu(path: Path, text: str) -> Table:
-    """Read CoNLL-U: the forms of words, and their UPOS (as ``tags``), XPOS, HEAD and DEPREL;
-    comments, multi-word tokens (1-2) and empty nodes (1.1) are left out.
-    """
+    """Read forms, UPOS (``tags``), XPOS, HEAD and DEPREL; without comments, 1-2 and 1.1."""
     sentences: list[Sentence] = []
     for block in _blocks(path, text):
         sentence: Sentence = []

@@ -182,9 +182,7 @@ def _found_columns(table: Table, columns: Columns, kind: Kind) -> Columns:
 
 
 def _without_incomplete_rows(table: Table, columns: Columns, kind: Kind) -> Table:
-    """Remove rows without text or label of a table of ``datasets``, whose owner left them so and
-    marked them as missing; note how many.
-    """
+    """Remove rows that the owner of a table of ``datasets`` left without text or label; note it."""
     if table.class_names is None:
         return table
     labels = table.columns.get(columns.label, [])
@@ -225,9 +223,7 @@ def _hidden_labels(table: Table, columns: Columns, train: Table) -> str:
 def parse_splits(
     tables: Iterable[tuple[str, Table]], columns: Columns
 ) -> tuple[dict[str, RawExamples], list[str]]:
-    """Check the examples of each split, train first; leave splits of hidden labels, and further
-    ones without texts, out.
-    """
+    """Check the examples of each split, train first; leave out those without labels or texts."""
     raw_splits: dict[str, RawExamples] = {}
     notes = []
     form = None
@@ -306,9 +302,7 @@ def _unknown(examples: RawExamples, label_names: tuple[str, ...]) -> dict[str, N
 
 
 def as_one_split(table: Table, columns: Columns, split: str) -> Table:
-    """Return a table that is read as one split, unless a column says that some rows are of others;
-    what a set beside train, dev and test is made of is its own affair.
-    """
+    """Return a table that is read as one split; refuse rows that a column says are of others."""
     used = (columns.text, columns.text_pair, columns.label)
     for name in (name for name in table.columns if name not in used and split in CORE_SPLITS):
         values = {one.strip() if isinstance(one, str) else "" for one in table.columns[name]}
@@ -417,9 +411,7 @@ def _by_names_of_train(
     present: tuple[str, ...],
     columns: Columns,
 ) -> tuple[Split, str]:
-    """Return a split with the classes ``names``, of which those ``present`` occur in train, and a
-    note on labels that are none of them.
-    """
+    """Return a split by the classes of train, and a note on labels that are none of them."""
     lacked = sort_labels(_unknown(examples, names))
     counts = columns.unknown_labels == "count" and lacked != present_names(examples)
     if split != "train" and counts:

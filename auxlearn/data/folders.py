@@ -192,9 +192,7 @@ def splits_of_files(stems: Sequence[str]) -> dict[str, str]:
 
 
 def _split_folders(folder: Path) -> dict[str, list[Path]]:
-    """Return folders by the names of splits, which hold tables, or a folder for each class, and
-    others that hold tables or folders for these classes.
-    """
+    """Return folders named as splits, which hold tables or a folder for each class."""
     folders = {path.name: path for path in _entries(folder) if path.is_dir()}
     splits = split_names(folders)
     entries = {name: _entries(path) for name, path in folders.items()}

@@ -20,9 +20,7 @@ from auxlearn.data.tables import READ_FORMATS
 
 
 def make_folder(name: str, source: Path, folder: Path) -> list[str]:
-    """Write the folder of a data set atomically, of the file or folder that its owner ships: JSON
-    lines for each split, or the owner's own format. Return a line for each with its examples.
-    """
+    """Write the folder of a data set of what its owner ships; return a line for each split."""
     card = find_card(name)
     if card.get is None:
         raise DataError(f"'{name}' needs no folder: it is read from the hub by --dataset {name}")

@@ -55,9 +55,7 @@ def load_hub(
 
 
 def load_repository(folder: Path, config: str | None, columns: Columns) -> TextDataset:
-    """Read a folder that ``datasets`` has saved, or a copy of a repository of the hub whose README
-    says which files its splits are.
-    """
+    """Read what ``save_to_disk`` wrote, or a copy of a repository whose README names its splits."""
     import datasets
 
     if not (folder / "README.md").is_file():

@@ -122,9 +122,7 @@ def _add(tables: dict[str, Table], key: str, names: Mapping[str, str], table: Ta
 def divided(
     table: Table, columns: Columns, split_column: str | None = None, only: str = "train"
 ) -> dict[str, Table]:
-    """Divide a table by the column that names the split of each row, unless it is named for another
-    purpose.
-    """
+    """Divide a table by its column of splits, unless that is named for another purpose."""
     column = split_column or SPLIT_COLUMN
     other = split_column is None and column in (columns.text, columns.text_pair, columns.label)
     if other or column not in table.columns:

@@ -221,9 +221,7 @@ def card_subsets(source: OODSource, split: Split) -> tuple[str, ...]:
 def load_ood_sets(
     sources: Sequence[OODSource], spec: str, dataset: TextDataset
 ) -> tuple[list[OODSet], list[str]]:
-    """Load the sets of a configuration, which must exist, and those that the data set's card names,
-    unless they cannot be loaded, of which a note says so.
-    """
+    """Load the sets of a configuration, and, as far as they can be had, those of the card."""
     for source in sources:
         if source.name in dataset.everything:
             raise DataError(
@@ -252,9 +250,7 @@ def _card(name: str) -> DatasetCard | None:
 
 
 def _has(source: OODSource, split: str) -> bool:
-    """Return whether a set has a split, as far as that is known before it is read; a table that is
-    not divided is any split as a whole, and so no second one.
-    """
+    """Return whether a set has a split; a table that is not divided has no second one."""
     tables = find_tables(source.dataset, source.columns, only="")
     return tables is None or find_split(split, tables) in tables
 

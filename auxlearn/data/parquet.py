@@ -104,9 +104,7 @@ def class_names_of(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def _names_of(feature: Any) -> tuple[str, ...]:
-    """Return the names of the classes of a feature of ``datasets``, as an object or as JSON, or of
-    those in its lists.
-    """
+    """Return the class names of a feature of ``datasets``, an object or JSON, also in lists."""
     if isinstance(feature, list) and len(feature) == 1:  # a sequence, in earlier versions
         return _names_of(feature[0])
     as_json = feature if isinstance(feature, Mapping) else getattr(feature, "__dict__", {})

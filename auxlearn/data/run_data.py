@@ -45,9 +45,7 @@ class RunData:
     audits: Path | None = None  # folder that keeps what audits have found
 
     def evaluated(self, name: str, recorded: Mapping[str, object]) -> Split | None:
-        """Return an evaluation set; ``None`` if it is not there, or if it is a further set whose
-        content is not that of the ``recorded`` inputs of a run.
-        """
+        """Return an evaluation set, unless it is absent or not that of ``recorded`` inputs."""
         ood = next((ood for ood in self.ood_sets if ood.source.name == name), None)
         if ood is None:
             return (self.dataset.splits | self.dataset.ood).get(name)

@@ -340,9 +340,7 @@ _HEADER = re.compile(
 
 
 def begins_with_object(lines: Sequence[str], where: str) -> bool:
-    """Return whether the first line that is not blank is an object of JSON; refuse the header of a
-    table.
-    """
+    """Return whether the first line is an object of JSON; refuse the header of a table."""
     first = next(filter(str.strip, lines), "").strip()
     if _HEADER.fullmatch(first):
         raise DataError(

@@ -38,9 +38,7 @@ def check_cuttable(encoder: SharedEncoder) -> None:
 
 @contextmanager
 def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
-    """Set the inputs of the first layer (or a projection before it) to zero for the tokens in
-    ``span``, ``(batch, length)``, bool, within the context.
-    """
+    """Set the inputs of the first layer to zero in ``span``, ``(batch, length)``, bool."""
     check_cuttable(encoder)
 
     def cut(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:

@@ -449,9 +449,7 @@ class SharedEncoder(nn.Module):
         self._save_tokenizer(folder)
 
     def _save_tokenizer(self, folder: Path) -> None:
-        """Save the tokenizer without truncation and padding of its last call, which it keeps, and
-        which was made only if the tokens were not in the cache.
-        """
+        """Save the tokenizer without truncation and padding of its last call, which it keeps."""
         self.tokenizer.backend_tokenizer.no_truncation()
         self.tokenizer.backend_tokenizer.no_padding()
         self.tokenizer.save_pretrained(folder)

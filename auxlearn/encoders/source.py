@@ -36,9 +36,7 @@ _RECORDS = ("manifest.json", "pretraining.json")
 
 @contextmanager
 def encoder_files(name: str) -> Iterator[Path]:
-    """Yield the checked folder of an encoder, and turn the exceptions of transformers for an
-    unusable one into an EncoderError.
-    """
+    """Yield the checked folder of an encoder; what transformers raises becomes an EncoderError."""
     folder = encoder_folder(name)
     try:
         with quiet_transformers():
@@ -56,9 +54,7 @@ def encoder_files(name: str) -> Iterator[Path]:
 
 
 def encoder_folder(name: str) -> Path:
-    """Return the checked folder of an encoder by its short name, path or hub id. Weights that
-    somebody offers in a pull request on the hub are never taken.
-    """
+    """Return the checked folder of an encoder by its short name, path or hub id."""
     source = encoder_source(name)
     folder = user_path(source, EncoderError)
     if not folder.is_dir():
@@ -87,9 +83,7 @@ def encoder_content(name: str) -> dict[str, str]:
 
 
 def encoder_license(name: str) -> dict[str, str]:
-    """Return what the card of an encoder says of its licence, as the hub's metadata has it; nothing
-    if there is no card, or none that can be read.
-    """
+    """Return the licence that the card of an encoder states, as the hub's metadata; if any."""
     from huggingface_hub import metadata_load
 
     try:

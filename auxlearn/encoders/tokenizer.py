@@ -135,9 +135,7 @@ def _casing_is_said(folder: Path) -> bool:
 
 
 def _as_in_tokenizer_json(folder: Path, tokenizer: Any, options: dict[str, Any]) -> Any:
-    """Return a tokenizer that reads texts as tokenizer.json says: for most classes transformers
-    takes the vocabulary alone from it, and all else from the defaults of the class.
-    """
+    """Return a tokenizer that reads texts as tokenizer.json says, not as its class would."""
     path = folder / "tokenizer.json"
     if not path.exists() or type(tokenizer) is PreTrainedTokenizerFast:
         return tokenizer
@@ -189,9 +187,7 @@ def _check_tokens(name: str, folder: Path, tokenizer: Any) -> None:
 
 
 def _keep_added_tokens_whole(tokenizer: Any) -> None:
-    """Let the special tokens that the model does not need be found in texts, as in transformers:
-    for the backend they are then added tokens like others.
-    """
+    """Let added special tokens that the model does not need be found in texts."""
     needed = {getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES}
     backend = tokenizer.backend_tokenizer
     settings = json.loads(backend.to_str())

@@ -90,9 +90,7 @@ class LowRankAdapters:
             parameter.requires_grad_(True)
 
     def save(self, folder: Path, base: str) -> None:
-        """Save adapters and classification head, as ``PeftModel.from_pretrained`` reads them onto
-        the transformers classifier of the base model with as many labels.
-        """
+        """Save adapters and classification head as ``PeftModel.from_pretrained`` reads them."""
         from peft import get_peft_model_state_dict
         from safetensors.torch import save_file
 

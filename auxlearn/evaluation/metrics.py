@@ -123,9 +123,7 @@ def evaluate(
 def no_better_than_chance(
     kind: Kind, truth: Labels, predicted: Labels, names: Sequence[str]
 ) -> str | None:
-    """Return in what way predictions say nothing of the labels, as "the model ..." goes on;
-    ``None`` if they say something, or if all labels are the same, so that nothing can show it.
-    """
+    """Return in what way predictions say nothing of the labels; ``None`` if they say something."""
     true, guesses = kind.units(truth), kind.units(predicted)
     if len(set(true)) < 2:
         return None

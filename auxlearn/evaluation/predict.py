@@ -185,9 +185,7 @@ def classify(
     text_pair_column: str | None = None,
     output: Path | None = None,
 ) -> tuple[Table, dict[str, str]]:
-    """Classify texts with a finished run, and write the table if asked to; return it, and what its
-    columns of texts are read as.
-    """
+    """Return a table with predictions, written if asked for, and what its texts are read as."""
     if output is not None:
         check_output_file(output, FORMATS, [] if source.path is None else [source.path])
     model_of(run)
@@ -239,9 +237,7 @@ def classify(
 def prediction_columns(
     kind: Kind, outputs: Arrays, label_names: Sequence[str], thresholds: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return the columns of predictions: the predicted label, and the probability of each label of
-    a text where the kind has any.
-    """
+    """Return the predicted label, and the probability of each label where the kind has any."""
     labels = [kind.written(kind.decode(output, thresholds), label_names) for output in outputs]
     probabilities = np.array([kind.shown(output) for output in outputs])
     columns = probabilities.T.tolist() if probabilities.size else []

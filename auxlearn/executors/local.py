@@ -130,9 +130,7 @@ class _Slot:
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
-    """Keep loky's helper process from printing a warning per semaphore if the sweep is killed, and
-    from being killed itself when the terminal is closed.
-    """
+    """Keep loky's helper from warnings if the sweep is killed, and alive without a terminal."""
     from joblib.externals.loky.backend import resource_tracker
 
     before = os.environ.get("PYTHONWARNINGS")

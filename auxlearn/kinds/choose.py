@@ -14,8 +14,6 @@ CLASSIFICATION = kind_of(None)
 
 
 def find_kind(table: Table, columns: Columns) -> Kind:
-    """Return the kind that the labels of a table have, by their types: one of words before one of
-    whole texts, and single classes if no other kind recognises them.
-    """
+    """Return the kind of the labels of a table by their types; classes if none recognises them."""
     kinds = sorted(all_kinds(), key=lambda kind: not kind.per_token)
     return next((kind for kind in kinds if kind.recognises(table, columns)), CLASSIFICATION)

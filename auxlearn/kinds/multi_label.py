@@ -257,9 +257,7 @@ def _labels(value: Any, place: str, column: str) -> Sequence[Any]:
 
 
 def _are_indicators(rows: Sequence[Sequence[Any]]) -> bool:
-    """Whether lists say of each label whether a text has it: 0 and 1 as the labels themselves
-    would be on every text of two.
-    """
+    """Whether lists say 0 or 1 of each label, as no labels would be."""
     if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2:
         return False
     return {str(mark) for row in rows for mark in row} <= _PRESENT | _ABSENT

@@ -91,9 +91,7 @@ class MaskReport:
         return to_csv(pandas.DataFrame(rows, columns=heads))
 
     def shown_texts(self, coloured: bool) -> Iterator[Text]:
-        """Yield the texts for the console, each once for each task: tokens on red are masked more
-        often than by random masking, on blue less often; without colours, in percent.
-        """
+        """Yield the texts by task: red or blue by how often a token is masked, or in percent."""
         from rich.text import Text
 
         for text in self.texts:

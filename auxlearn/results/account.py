@@ -22,9 +22,7 @@ def account_of_branches(
     metric: str = "accuracy",
     learned: bool = True,
 ) -> dict[str, str]:
-    """Return the sentence of each auxiliary task of a run that has compared branches, of which at
-    least one has ``learned`` anything, or none.
-    """
+    """Return the sentence of each auxiliary task; ``learned``: any branch has learned something."""
     if not learned:
         return {
             task: f"{task}: left out, and nothing is known of it: no run that was compared has "

@@ -148,9 +148,7 @@ def save_figure(figure: Figure, path: Path, dpi: int = SCREEN_DPI) -> Path:
 
 
 def inline_svg(figure: Figure, label: str, salt: str) -> str:
-    """Return a figure as an SVG element without style attributes, which the page's policy forbids;
-    figures of different salts share no identifier.
-    """
+    """Return a figure as SVG without style attributes; another salt, other identifiers."""
     import matplotlib
 
     buffer = io.BytesIO()

@@ -201,9 +201,7 @@ class RunPlots:
         return [panel]
 
     def candidates(self, axes: Axes) -> None:
-        """Draw the weights of a rule with a gate: what it learns, applied or not. That of the
-        primary task, which is the rest, would leave no room for them.
-        """
+        """Draw what a rule with a gate learns for each auxiliary task, applied or not."""
         tasks = list(self.results.weights)[1:]
         self.lines("weight", {name: Quantity.WEIGHT.key(name) for name in tasks})(axes)
         for name in tasks:

@@ -474,9 +474,7 @@ class RunResults:
 
 
 def recorded_files(run: Path) -> dict[str, str]:
-    """Return the digests of the files of a finished run; none if ``results.json`` has none, or is
-    damaged, as who reads it says.
-    """
+    """Return the digests of the files of a finished run; none of a damaged ``results.json``."""
     try:
         return dict(read_json(run / FILE)["files"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -158,9 +158,7 @@ def metrics_table(evaluations: Mapping[str, Evaluation]) -> DataFrame:
 
 
 def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Return what to know of :func:`metrics_table`: sets that the model tells nothing of (that of
-    dev is among the warnings of a run), unknown labels, and texts seen in train.
-    """
+    """Return what is to be known of :func:`metrics_table`, one sentence each."""
     by_chance, unknown, seen = [], [], []
     for name, evaluation in evaluations.items():
         examples = evaluation.all.examples

@@ -112,9 +112,7 @@ def numerical_variant(encoder: SharedEncoder, dtype: torch.dtype) -> tuple[str, 
 
 
 class WholePass:
-    """Standard forward pass, for architectures that are not scored layer by layer; to be called in
-    inference mode, without dropout.
-    """
+    """Standard forward pass, for architectures that are not scored layer by layer."""
 
     def __init__(self, encoder: SharedEncoder, dtype: torch.dtype) -> None:
         self._encoder = encoder

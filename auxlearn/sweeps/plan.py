@@ -220,9 +220,7 @@ DevMetrics = Callable[[str], Mapping[str, float] | None]
 def chosen_trials(
     sweep: SweepFile, trials: Sequence[Trial | TrialRecord], dev: DevMetrics
 ) -> set[str]:
-    """Return the digests of the trials with the highest mean over seeds on dev, the first of equal
-    ones, for each combination of the axes that are not chosen.
-    """
+    """Return the digests of the trials that are best on dev for each combination of other axes."""
     groups: dict[tuple[str, ...], dict[tuple[str, ...], list[Trial | TrialRecord]]] = {}
     for trial in trials:
         fixed = tuple(v for axis, v in trial.cell.items() if axis not in sweep.chosen_axes)

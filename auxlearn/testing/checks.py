@@ -110,9 +110,7 @@ class ObjectiveChecks(Checks):
         return "reaches " + ", ".join(part for part, reached in parts.items() if reached)
 
     def check_accumulation(self) -> str:
-        """Losses are finite in micro-batches, and where some share of two parts gives the gradient
-        of the whole, it is that of their items (of a loss: examples).
-        """
+        """Losses are finite in micro-batches, and weighted by items give the gradient of all."""
         finite = super().check_accumulation()
         run, objective, _ = self.run(dropout=False)
         task = objective if isinstance(objective, AuxiliaryTask) else None

@@ -30,9 +30,7 @@ SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class GradientLog:
-    """When gradients are measured: also that of a ``validation`` objective, and those that the
-    weighting does not compute.
-    """
+    """When gradients are measured, and of which ``validation`` objective as well."""
 
     every: int = FREE_EVERY  # optimizer steps from one measurement to the next
     validation: ValidationObjective | None = None

@@ -342,19 +342,14 @@ class TrainingLoop(Loop):
 
     @property
     def _ties_replace(self) -> bool:
-        """Whether an equal dev metric replaces the best checkpoint, but for that of the joint
-        phase: the primary-only phase is kept only if dev improves.
-        """
+        """Whether an equal metric replaces the best weights; never those of the joint phase."""
         state = self.state
         replaceable = not self.in_primary_only_phase or state.best_step > state.primary_only_from
         return replaceable and self.config.ties == "later"
 
     @property
     def _patience_counts(self) -> bool:
-        """Whether an evaluation without improvement counts towards early stopping: only after
-        ``min_epochs`` and once the metric has been above the majority baseline, as a classifier
-        often predicts the majority class alone in its first epochs.
-        """
+        """Whether patience counts: after ``min_epochs``, once dev is above the baseline."""
         state = self.state
         return self.in_primary_only_phase or (
             state.best_value > self.baseline

@@ -227,9 +227,7 @@ def leaves(loss: Tensor) -> list[Tensor]:
 
 
 def check_trained(objective: str, owner: object, loss: Tensor, trained: Collection[int]) -> None:
-    """Refuse a loss that depends on parameters which no optimizer updates: they would silently keep
-    their initial values and be missing from checkpoints.
-    """
+    """Refuse a loss that depends on parameters which no optimizer updates and no checkpoint has."""
     untrained = [leaf for leaf in leaves(loss) if id(leaf) not in trained]
     if not untrained:
         return

@@ -428,9 +428,7 @@ class RunStep:
         return [term for term in terms if self.processes.owns(term.micro_batch)]
 
     def _terms(self, step: int, without: frozenset[str] = frozenset()) -> list[Term]:
-        """Return what a step computes, by micro-batch, the primary task last. The last batch
-        of an epoch may have fewer micro-batches than that of another objective.
-        """
+        """Return what a step computes, by micro-batch, the primary task last."""
         whole, count = self.primary.batch(step), self.gradient_accumulation_steps
         primary = split_batch(whole, count)
         batches: list[tuple[Auxiliary | None, list[Batch], list[float]]] = []

@@ -22,10 +22,7 @@ from auxlearn.weighting.gradients import Gradient
 
 
 def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
-    """Add a gradient to a total; no tensor is changed.
-
-    Autograd may return one for several parameters, such as for a and b of ``x + a + b``.
-    """
+    """Add a gradient to a total out of place: autograd may return one for several parameters."""
     for number, addend in enumerate(gradient):
         old = total[number]
         if addend is not None:
@@ -33,9 +30,7 @@ def add_gradient(total: Gradient, gradient: Sequence[Tensor | None]) -> None:
 
 
 class GradientSum:
-    """The sum of a gradient over all processes; ``like``: the trained parameters. An entry is
-    ``None`` if it is ``None`` in every process.
-    """
+    """The sum of a gradient over all processes; ``like``: the trained parameters."""
 
     def __init__(self, processes: Processes, like: Sequence[Tensor]) -> None:
         self.processes = processes
@@ -102,9 +97,7 @@ class GradientSum:
 
 
 class ObjectiveSums:
-    """The gradients of objectives, summed over micro-batches and processes, in the ``order`` of
-    their completion; ``counts``: how many gradients of each are added here.
-    """
+    """Gradients of objectives, each summed over processes once its ``counts`` are complete."""
 
     def __init__(
         self,

@@ -229,9 +229,7 @@ class ValidationObjective:
         return drawn[order].split(self.batch_size)[part]
 
     def _dev_head(self, encoder: SharedEncoder, step: int, new: bool) -> Callable[[Tensor], Tensor]:
-        """Return the head of a step, with a graph if it has a closed form: that of a fitted head
-        would take the graphs of all steps of the fit.
-        """
+        """Return the head of a step; one in closed form has a graph to the features."""
         batch = self._batch(self._head_examples(step))
         assert batch.targets is not None
         classes = encoder.config.num_labels

@@ -97,9 +97,7 @@ class Meta(LogitWeighting):
 
     @property
     def branches(self) -> Branches | None:
-        """The default, ``horizon: run``: :mod:`auxlearn.training.whole_runs` trains and compares
-        the runs.
-        """
+        """Whole runs to compare, with ``horizon: run``."""
         options = self.options
         if options.horizon == "steps" or len(self.objectives) == 1:
             return None

@@ -95,9 +95,7 @@ def source_files(folder: Path, within: Iterable[str] = ("",)) -> list[Path]:
 
 
 def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
-    """Yield the docstrings of files in order, with the texts that numpy, scipy and torch attach to
-    compiled functions; files that this version of Python cannot parse are skipped.
-    """
+    """Yield the docstrings of files in order, those attached to compiled functions too."""
     for path in files:
         try:
             with warnings.catch_warnings():
@@ -274,9 +272,7 @@ def is_prose(text: str) -> bool:
 
 
 def without_near_copies(texts: Sequence[str], threshold: float = 0.75) -> list[int]:
-    """Return the indices of the texts whose set of words overlaps that of no earlier one by the
-    threshold (intersection over union), in order.
-    """
+    """Return the indices of texts whose sets of words overlap no earlier one by the threshold."""
     words = [frozenset(re.findall(r"\w+", text.casefold())) for text in texts]
     counts = Counter(word for row in words for word in row)
     by_rare_word: dict[str, list[int]] = defaultdict(list)

@@ -132,9 +132,7 @@ def train_branches(
     executor: Executor | None,
     processes: Processes,
 ) -> RunResults:
-    """Train the runs that a rule compares, one after another or by an executor, and make the best
-    of them the run of the configuration; or return the results of a finished one.
-    """
+    """Train or resume the runs that a rule compares; the best becomes the run itself."""
     folder = RunFolder.of(config)
     if not folder.finished:
         folder.check(config)
