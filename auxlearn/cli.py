@@ -103,13 +103,7 @@ class LazyGroup(click.Group):
         """Find the command; refuse an option with two values, of which click drops the first."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
-            with click.Context(command, ctx, name, **command.context_settings) as inner:
-                *_, order = command.make_parser(inner).parse_args(list(rest))
-            for option, count in Counter(order).items():
-                several = not isinstance(option, click.Option) or option.multiple or option.is_flag
-                if count > 1 and not several:
-                    flag = option.opts[0]
-                    raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
+            _refuse_repeated(command, ctx, name, rest)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -124,6 +118,22 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         with one_line_errors(ctx.params["debug"]), interruptible():
             return super().invoke(ctx)
+
+
+def _refuse_repeated(
+    command: click.Command, ctx: click.Context, name: str | None, args: list[str]
+) -> None:
+    with click.Context(command, ctx, name, **command.context_settings) as inner:
+        _, rest, order = command.make_parser(inner).parse_args(list(args))
+        for option, count in Counter(order).items():
+            several = not isinstance(option, click.Option) or option.multiple or option.is_flag
+            if count > 1 and not several:
+                flag = option.opts[0]
+                raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
+        if isinstance(command, click.Group) and rest:
+            name, nested, rest = command.resolve_command(inner, rest)
+            if nested is not None:
+                _refuse_repeated(nested, inner, name, rest)
 
 
 @contextmanager

@@ -5,7 +5,9 @@ Transformers and tokenizers are imported where an encoder is made: mathematics n
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import sys
@@ -410,6 +412,17 @@ def cross_entropy() -> Any:
 
     cls = LOSSES.get("cross_entropy")
     return cls(cls.Options())
+
+
+def forbid_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file be made or locked, as in a folder that is only read."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    for name in ("auxlearn.core.locks.Lock.acquire", "os.mkdir", "os.replace"):
+        monkeypatch.setattr(name, refused)
 
 
 def sign(run: Path) -> None:

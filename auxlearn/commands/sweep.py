@@ -15,6 +15,7 @@ from auxlearn.core.files import from_here
 from auxlearn.core.registry import EXECUTORS
 from auxlearn.core.validation import validate
 from auxlearn.executors.jobs import executor_maker
+from auxlearn.results.outputs import is_owner
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
@@ -73,7 +74,8 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **optio
     if dry_run:
         settings = validate(settings_of(sweep), {"source": plan, **options}, "sweep")
         executor_maker(choice, settings.jobs, settings.threads)
-        folder.check()
+        if not is_owner(folder.path, "sweep"):  # which may be one that is only read
+            folder.check()
         _dry_run(plan, folder)
         return
     results = sweep(plan, output=folder.path, executor=choice, **options)
@@ -147,7 +149,7 @@ def _print(results: SweepResults) -> None:
 
     failed, folder = results.failed, Path(from_here(results.folder))
     if len(failed) < len(results.trials):
-        console.print_results(*compare(folder).to_terminal())
+        console.print_results(*compare(results).to_terminal())
     for record in failed:
         place = f"{folder / 'failures' / record.digest}.json"
         title = ", ".join([*record.cell.values(), f"seed {record.seed}"])

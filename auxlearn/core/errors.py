@@ -6,9 +6,12 @@ Every error caused by user input is a :class:`UserError`; any other one is a bug
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 import reprlib
-from collections.abc import Collection, Iterable
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 LENGTH = 60  # characters of a name or value in a message
@@ -246,3 +249,34 @@ def is_out_of_memory(error: BaseException) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
     )
+
+
+@contextmanager
+def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
+    """Turn an exception of a plug-in's method into one line that names the plug-in."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a SystemExit would end the command as if all were well
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        ours = _class_of(plugin).__module__.split(".")[0] == "auxlearn"
+        if ours or is_out_of_memory(error) or full:
+            raise
+        raise PluginError(
+            f"{plugin_title(plugin, name)} failed in {method} ({named_fault(error)}): "
+            "correct it; --debug shows where"
+        ) from error
+
+
+def plugin_title(plugin: object, name: str | None = None) -> str:
+    """Return a plug-in, by default with its own name, as it is named in errors."""
+    cls = _class_of(plugin)
+    place, module = cls.__module__, sys.modules.get(cls.__module__)
+    if place.startswith("auxlearn_plugin_") and module is not None:
+        place = str(module.__file__)
+    return f"'{name or getattr(plugin, 'name', cls.__name__)}' ({cls.__qualname__} of {place})"
+
+
+def _class_of(plugin: object) -> type:
+    return plugin if isinstance(plugin, type) else type(plugin)

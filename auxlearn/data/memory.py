@@ -182,6 +182,12 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
         names, values = list(found.columns), list(found.columns.values())
     elif isinstance(data, Mapping):
         names = [str(name) for name in data]
+        indices = [column.index for column in data.values() if hasattr(column, "iloc")]
+        if not all(index.equals(indices[0]) for index in indices):
+            raise DataError(
+                f"{where}: its columns are Series with different indices, so that it is not "
+                "certain which rows belong together: give one DataFrame, or lists"
+            )
         values = [list(map(_plain, column)) for column in data.values()]
     else:
         names = list(dict.fromkeys(name for row in data for name in row))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pydantic import ValidationError
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, describe
+from auxlearn.core.errors import ConfigError, PluginError, blamed_on, describe, plugin_title
 from auxlearn.core.registry import EXECUTORS
 from auxlearn.core.settings import PluginChoice
 from auxlearn.core.signals import StopRequest
@@ -98,7 +98,8 @@ class Executor(ABC):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        with blamed_on(self, "close"):
+            self.close()
 
 
 def executor_maker(
@@ -124,7 +125,13 @@ def executor_maker(
     cls, options = EXECUTORS.get(choice.name), EXECUTORS.options(choice.name)
     settings: Settings = validate(options, choice.options, f"executor {choice.name}")
     asked = {"jobs": jobs, "threads": threads, **settings.model_dump()}
-    return lambda folder: cls(folder=folder, **asked)
+
+    def make(folder: Path) -> Executor:
+        with blamed_on(cls, "__init__"):
+            made: Executor = cls(folder=folder, **asked)
+            return made
+
+    return make
 
 
 def run_jobs(
@@ -136,17 +143,46 @@ def run_jobs(
 ) -> Iterator[list[Outcome]]:
     """Run jobs until none is left or running, and yield how those that ended did, again and again;
     after a stop none is started, and the running ones write a checkpoint and end.
+
+    Raises:
+        PluginError: A method of the executor failed, or did not return what it has to.
     """
+    for name in ("slots", "threads"):
+        count = getattr(executor, name, None)
+        if not isinstance(count, int) or count < 1:
+            raise PluginError(
+                f"{name} of {plugin_title(executor)} is {describe(count)}: set a whole number from "
+                "1 on"
+            )
     running: set[str] = set()
     stopping = False
     while running or (left() and not stop.requested):
         while not stop.requested and len(running) < executor.slots and (job := next_job()):
-            executor.submit(job)
+            with blamed_on(executor, "submit"):
+                executor.submit(job)
             running.add(job.digest)
         if stop.requested and running and not stopping:
             stopping = True
             say("stopping: running trials write a checkpoint")
-            executor.stop()
-        ended = executor.wait(UPDATE_SECONDS)
+            with blamed_on(executor, "stop"):
+                executor.stop()
+        with blamed_on(executor, "wait"):
+            ended = executor.wait(UPDATE_SECONDS)
+        _check_outcomes(executor, ended, running)
         running -= {outcome.digest for outcome in ended}
         yield ended
+
+
+def _check_outcomes(executor: Executor, ended: object, running: Collection[str]) -> None:
+    """Refuse what ``wait`` returns unless it is a list with outcomes of running jobs."""
+    if not isinstance(ended, list) or not all(
+        isinstance(outcome, Outcome)
+        and outcome.digest in running
+        and outcome.state in get_args(State)
+        and isinstance(outcome.error, str)
+        for outcome in ended
+    ):
+        raise PluginError(
+            f"wait of {plugin_title(executor)} returns {describe(ended)}: return a list with the "
+            "Outcome of each submitted job that has ended since"
+        )

@@ -189,7 +189,11 @@ class ObjectiveContext:
 
     def tokenize_split(self, split: Split) -> TokenizedTexts:
         """Tokenise what :meth:`read_corpus` returns, or a split of a data set; cached on disk."""
-        return self._tokenization.tokenize_split(split, self.cache, self.progress)
+        texts = self._tokenization.tokenize_split(split, self.cache, self.progress)
+        whole = whole_lengths(self._tokenization, split, texts, self.cache)
+        if whole.max() > self.max_length:
+            self.say(describe_lengths(whole, self._tokenization, split.name))
+        return texts
 
     @property
     def _tokenization(self) -> Tokenization:
@@ -206,11 +210,7 @@ class ObjectiveContext:
         split = self.read_corpus(corpus)
         for note in split.notes:
             self.say(note)
-        texts = self.tokenize_split(split)
-        whole = whole_lengths(self._tokenization, split, texts, self.cache)
-        if whole.max() > self.max_length:
-            self.say(describe_lengths(whole, self._tokenization, str(corpus)))
-        return texts
+        return self.tokenize_split(replace(split, name=corpus))
 
     def token_tags(self, tagger: Tagger, corpus: str | None = None) -> list[str | None]:
         """Return a tag for each token of the training texts, or of a corpus file: its word's tag.

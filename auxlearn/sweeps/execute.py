@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.errors import Interrupted, SweepError
+from auxlearn.core.errors import Interrupted, SweepError, plugin_title
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.executors.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
 from auxlearn.kinds.metrics import metric_title
-from auxlearn.results.folder import recorded_inputs
+from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import (
     Trial,
@@ -98,7 +98,8 @@ class _SweepRun:
     def run(self) -> list[TrialRecord]:
         with StopRequest() as stop, ExitStack() as stack:
             for trials in rounds(self.sweep, self._score):
-                begins = not self.trials
+                if begins := not self.trials:
+                    self._refuse_beside_another()
                 reader = self._add(trials)
                 if begins:  # refuse what would fail trials, before the first
                     if self._pending:
@@ -141,6 +142,20 @@ class _SweepRun:
             else:
                 self.ended += 1
         return reader
+
+    def _refuse_beside_another(self) -> None:
+        """Refuse a folder in which trials of another plan run at this moment: the table at its end
+        would be that of either.
+        """
+        saved = self.folder.path / "sweep.yaml"
+        if not saved.is_file() or saved.read_bytes() == dump_sweep(self.sweep).encode():
+            return
+        for path in sorted(self.folder.path.glob("trials/*/")):
+            if (run := RunFolder(path)).in_use:
+                raise SweepError(
+                    f"{run.lock_owner or 'another process'} runs a trial of another plan in "
+                    f"{self.folder.path}: wait until it has ended, or choose another --output"
+                )
 
     def _refuse_changed(self, trial: Trial, reader: InputReader) -> None:
         """Refuse a trial that has begun with other data, another encoder or other code."""
@@ -196,6 +211,9 @@ class _SweepRun:
         if outcome.state in ("locked", "interrupted"):  # by another process, Ctrl-C or a cluster
             self._pending.append(trial)
             return
+        if outcome.state == "finished" and not self.folder.run(outcome.digest).finished:
+            error = f"{plugin_title(self.executor)} says that it has finished: it has no results"
+            outcome = replace(outcome, state="crash", error=error)
         self._count()
         parts = [f"{self.ended}/{self.total}", outcome.state, trial.title]
         if outcome.state in FAILURES:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +21,7 @@ from auxlearn.core.validation import Option, validate
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_files
 from auxlearn.executors.jobs import Executor, executor_maker
-from auxlearn.sweeps.folder import SweepFolder, SweepResults
+from auxlearn.sweeps.folder import PLAN, SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 
@@ -29,8 +31,10 @@ def sweep_of(
     output: str | os.PathLike[str] | None,
     dataset_name: str | None = None,
     split_column: str | None = None,
-) -> tuple[SweepFile, SweepFolder]:
-    """Return a sweep and its folder; data in memory are saved in the folder, under ``data/``."""
+) -> tuple[SweepFile, SweepFolder, list[Path]]:
+    """Return a sweep, its folder, and the folders that were made for data in memory, innermost
+    first; these are saved under ``data/``.
+    """
     dataset: TextDataset | None = None
     if isinstance(source, SweepFile):
         sweep = source
@@ -53,15 +57,17 @@ def sweep_of(
         refuse_for_files(dataset_name, split_column)
     folder = SweepFolder(expand(Path(output) if output is not None else f"sweeps/{sweep.name}"))
     folder.check()
+    made: list[Path] = []
     if dataset is not None:
         place = folder.path / _place(dataset)
         sweep = sweep.model_copy(update={"base": {**sweep.base, "dataset": str(place)}})
         cells = expand_cells(sweep)  # nothing is written for a sweep that is refused
         if not sweep.search:
             plan_trials(sweep, cells)
-        if not place.is_dir():
+        made = [path for path in (place, *place.parents) if not path.exists()]
+        if made:
             folder.save_data(dataset, place, _columns(sweep.base))
-    return sweep, folder
+    return sweep, folder, made
 
 
 def _columns(base: Mapping[str, Any]) -> Any:
@@ -160,19 +166,27 @@ def sweep(
             auxlearn.compare(results)
     """
     make = executor_maker(executor, jobs, threads)
-    read, folder = sweep_of(source, output, dataset_name, split_column)
+    read, folder, made = sweep_of(source, output, dataset_name, split_column)
 
     from auxlearn.results.console import default_reporter
     from auxlearn.sweeps.execute import run_sweep
 
-    with make(folder.path) as engine:
-        records = run_sweep(
-            read,
-            folder,
-            engine,
-            retry_failed=retry_failed,
-            cache_dir=None if cache_dir is None else os.fspath(cache_dir),
-            reporter=reporter or default_reporter(verbose),
-        )
+    try:
+        with make(folder.path) as engine:
+            records = run_sweep(
+                read,
+                folder,
+                engine,
+                retry_failed=retry_failed,
+                cache_dir=None if cache_dir is None else os.fspath(cache_dir),
+                reporter=reporter or default_reporter(verbose),
+            )
+    except Exception:
+        if made and not (folder.path / PLAN).exists():  # it was refused, and leaves nothing
+            shutil.rmtree(made[0], ignore_errors=True)
+            with suppress(OSError):  # the first one that is not empty
+                for path in made[1:]:
+                    path.rmdir()
+        raise
     files = folder.recorded_files()
     return SweepResults(read.name, folder.path.absolute(), read.axes, tuple(records), files)

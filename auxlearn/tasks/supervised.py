@@ -166,8 +166,8 @@ def _labelled_set(context: ObjectiveContext, name: str, dataset: TextDataset) ->
         context.add_head(
             head_name(name, dataset.label_names), lambda: head_of(context.encoder, kind, outputs)
         ),
-        context.tokenize_split(dataset.splits["train"]),
-        context.tokenize_split(dataset.splits["dev"]),
+        context.tokenize_split(replace(dataset.splits["train"], name=f"{name}, train")),
+        context.tokenize_split(replace(dataset.splits["dev"], name=f"{name}, dev")),
         dataset,
     )
 

@@ -6,8 +6,6 @@ is. Everything else that raises, or returns what it should not, is a fault of th
 
 from __future__ import annotations
 
-import errno
-import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,10 +17,9 @@ from torch import Tensor, nn
 from auxlearn.core.errors import (
     ConfigError,
     PluginError,
-    UserError,
+    blamed_on,
     describe,
-    is_out_of_memory,
-    named_fault,
+    plugin_title,
 )
 from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import TokenizedTexts
@@ -42,23 +39,14 @@ def calling(
     gradients = torch.is_grad_enabled()
     before = versions_of(inputs)
     try:
-        yield
-        if changed := [key for key, count in versions_of(inputs).items() if count != before[key]]:
+        with blamed_on(plugin, method, name):
+            yield
+        counts = versions_of(inputs).items()
+        if changed := [key for key, count in counts if count != before[key]]:
             raise PluginError(
-                f"{_title(plugin, name)} changes {changed[0]} in place in {method}: change a copy, "
-                f"such as {changed[0]}.clone()"
+                f"{plugin_title(plugin, name)} changes {changed[0]} in place in {method}: change a "
+                f"copy, such as {changed[0]}.clone()"
             )
-    except (UserError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # a SystemExit would end the command as if all were well
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        ours = _class_of(plugin).__module__.split(".")[0] == "auxlearn"
-        if ours or is_out_of_memory(error) or full:
-            raise
-        raise PluginError(
-            f"{_title(plugin, name)} failed in {method} ({named_fault(error)}): "
-            "correct it; --debug shows where"
-        ) from error
     finally:
         torch.set_grad_enabled(gradients)
 
@@ -85,8 +73,8 @@ def check_loss(plugin: object, name: str, loss: object) -> None:
         wrong = "a tensor without a graph, which trains nothing"
     if wrong:
         raise PluginError(
-            f"the loss of {_title(plugin, name)} is {wrong}: return a finite scalar tensor that is "
-            "computed with the encoder"
+            f"the loss of {plugin_title(plugin, name)} is {wrong}: return a finite scalar tensor "
+            "that is computed with the encoder"
         )
 
 
@@ -106,18 +94,18 @@ def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) ->
     ):
         wrong = f"its replaced is not of shape {tuple(batch.input_ids.shape)}"
     if wrong:
-        raise PluginError(f"the result of {_title(plugin, name)} does not fit: {wrong}")
+        raise PluginError(f"the result of {plugin_title(plugin, name)} does not fit: {wrong}")
 
 
 def check_prepared(plugin: object, name: str) -> None:
     """Check that a task with batches of its own has texts after ``prepare``."""
     batches, texts, size = (getattr(plugin, n, None) for n in ("batches", "texts", "batch_size"))
     if batches not in ("own", "primary"):
-        raise PluginError(f"batches of {_title(plugin, name)} is neither 'own' nor 'primary'")
+        raise PluginError(f"batches of {plugin_title(plugin, name)} is neither 'own' nor 'primary'")
     if batches == "own" and not hasattr(plugin, "texts"):
         raise PluginError(
-            f"{_title(plugin, name)} has set no texts in prepare: call super().prepare(context), "
-            "or set batches = 'primary'"
+            f"{plugin_title(plugin, name)} has set no texts in prepare: call "
+            "super().prepare(context), or set batches = 'primary'"
         )
     wrong = ""
     if texts is not None and not (isinstance(texts, TokenizedTexts) and len(texts)):
@@ -125,14 +113,14 @@ def check_prepared(plugin: object, name: str) -> None:
     elif size is not None and not (isinstance(size, int) and size > 0):
         wrong = f"its batch_size is {describe(size)}, neither None nor a positive whole number"
     if wrong:
-        raise PluginError(f"{_title(plugin, name)} is not ready after prepare: {wrong}")
+        raise PluginError(f"{plugin_title(plugin, name)} is not ready after prepare: {wrong}")
 
 
 def check_stepped(weighting: object, losses: Collection[str]) -> None:
     """Refuse a rule whose step has computed no loss, so that nothing is trained."""
     if not losses:
         raise PluginError(
-            f"step of {_title(weighting, None)} computes no loss: call step.backward(weights) or "
+            f"step of {plugin_title(weighting)} computes no loss: call step.backward(weights) or "
             "step.gradients(), then step.optimizer_step()"
         )
 
@@ -143,7 +131,7 @@ def check_weights(
     """Refuse a rule that gave weights that are no numbers at a step whose losses are finite."""
     if unusable is not None and unusable[0] == step:
         raise PluginError(
-            f"the weights by {_title(weighting, None)} are {describe(unusable[1])} at step {step}, "
+            f"the weights by {plugin_title(weighting)} are {describe(unusable[1])} at step {step}, "
             "whose losses are finite: return finite weights"
         )
 
@@ -153,7 +141,8 @@ def check_frozen(
 ) -> None:
     if not all(parameter.requires_grad for parameter in parameters):
         raise PluginError(
-            f"{method} of {_title(plugin, name)} has frozen trained parameters: use detach() in it"
+            f"{method} of {plugin_title(plugin, name)} has frozen trained parameters: use detach() "
+            "in it"
         )
 
 
@@ -173,7 +162,7 @@ def state_of(plugin: Any) -> dict[str, Tensor]:
             wrong = f"a tensor without values of its own, or a sparse one, for '{key}'"
     if wrong:
         raise PluginError(
-            f"state_dict of {_title(plugin, None)} returns {wrong}: return tensors by name, a "
+            f"state_dict of {plugin_title(plugin)} returns {wrong}: return tensors by name, a "
             "number as torch.tensor(number)"
         )
     return dict(state)
@@ -190,25 +179,15 @@ def numbers_of(
         metrics = getattr(plugin, method)(*arguments)
         if len(metrics) > MOST_METRICS:
             raise PluginError(
-                f"{method} of {_title(plugin, name)} returns {len(metrics):,} metrics: return at "
-                f"most {MOST_METRICS:,}"
+                f"{method} of {plugin_title(plugin, name)} returns {len(metrics):,} metrics: "
+                f"return at most {MOST_METRICS:,}"
             )
         numbers = {str(k): v if isinstance(v, int) else float(v) for k, v in metrics.items()}
     if any(abs(number) >= 2**63 for number in numbers.values() if isinstance(number, int)):
-        raise PluginError(f"{method} of {_title(plugin, name)} returns a number of over 18 digits")
+        raise PluginError(
+            f"{method} of {plugin_title(plugin, name)} returns a number of over 18 digits"
+        )
     return numbers
-
-
-def _class_of(plugin: object) -> type:
-    return plugin if isinstance(plugin, type) else type(plugin)
-
-
-def _title(plugin: object, name: str | None) -> str:
-    cls = _class_of(plugin)
-    place, module = cls.__module__, sys.modules.get(cls.__module__)
-    if place.startswith("auxlearn_plugin_") and module is not None:
-        place = str(module.__file__)
-    return f"'{name or getattr(plugin, 'name', cls.__name__)}' ({cls.__qualname__} of {place})"
 
 
 def leaves(loss: Tensor) -> list[Tensor]:

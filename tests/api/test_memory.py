@@ -207,6 +207,10 @@ MISTAKES = {
     "no columns": (pd.DataFrame(), "has no rows"),
     "an empty text": (changed(text=["", *FRAME["text"][1:]]), "index 0: empty text"),
     "columns of other lengths": ({"text": ["a"], "label": [1, 2]}, "text 1, label 2"),
+    "columns of other indices": (
+        {"text": PLAIN["text"], "label": PLAIN["label"].sort_values()},
+        "its columns are Series with different indices",
+    ),
     "half a character": (
         {"text": ["a", "\ud800"], "label": ["x", "y"]},
         "row 2: column 'text': half of a",

@@ -101,8 +101,11 @@ def test_results_of_a_sweep_are_of_no_later_one_on_other_data(settings, tmp_path
         auxlearn.compare(found)
 
 
-def test_a_cache_that_cannot_be_made_is_refused_before_the_first_trial(settings, tmp_path):
-    source, engine = {"name": "a", "base": settings, "seeds": 2}, InlineExecutor()
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_cache_that_cannot_be_made_is_refused_before_the_first_trial(settings, tmp_path, memory):
+    dataset = frame_of(settings["dataset"]) if memory else settings["dataset"]
+    source = {"name": "a", "base": {**settings, "dataset": dataset}, "seeds": 2}
+    engine = InlineExecutor()
     with one_line(UserError, "cannot write to the cache folder /proc/nothing", "with cache_dir"):
         auxlearn.sweep(source, output=tmp_path / "out", executor=engine, cache_dir="/proc/nothing")
     assert engine.jobs == []

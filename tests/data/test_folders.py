@@ -302,6 +302,8 @@ def test_folders_of_further_splits_are_evaluation_sets(tmp_path):
         **{"hard": ("d",), "validation": ("f",)},
     }
     write_files(tmp_path / "tables", {"train/a.csv": ONE, "test/a.csv": TWO, "ood/a.csv": TWO})
+    run = {"config.yaml": "", "environment.json": "", "metrics.jsonl": "{}", "notes.jsonl": ONE}
+    write_files(tmp_path / "tables/run", run)  # the tables of a run are no split
     assert set(read_folder(tmp_path / "tables").splits) == {"train", "test", "ood"}
 
 

@@ -69,6 +69,7 @@ COMMANDS: dict[str, tuple[str, Any]] = {
     f"data check {'x' * 5000}": ("too long", None),
     "data check d --text-column text --label-column text": ("'text'", jsonl(GOOD)),
     "data check d --max-length 8": ("--encoder", jsonl(GOOD)),
+    "data check d --kind regression --kind classification": ("'--kind' is given twice", None),
     "predict run a\udcff": (r"\udcff", None),
     "predict nowhere a": ("nowhere", None),
     f"predict run {'x' * 1_000_001}": ("1,000,001", Place.copy_run),

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 import auxlearn
-from auxlearn.core.errors import Interrupted, UserError
+from auxlearn.core.errors import Interrupted, PluginError, SweepError, UserError
 from auxlearn.core.locks import Lock
 from auxlearn.data.load import load_dataset
+from auxlearn.executors.jobs import Outcome
 from auxlearn.reports.page import report
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
@@ -24,7 +25,7 @@ from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
 from auxlearn.training.loop import TrainingLoop
 from tests.cli.helpers import call
-from tests.helpers import Messages, one_line
+from tests.helpers import Messages, forbid_writing, one_line
 from tests.sweeps.conftest import FAILING_TASKS, InlineExecutor
 
 
@@ -55,6 +56,11 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
     _, executor, _ = start(path)
     assert executor.jobs == []
     assert results(folder) == before
+
+    with pytest.MonkeyPatch.context() as patch:
+        forbid_writing(patch)
+        shown = call("sweep", path, "--dry-run", "--output", folder.path)
+    assert "4 trials, 4 of them finished" in shown.output
 
     more = sweep_file(grid={"learning_rate": [1e-3, 5e-4, 1e-4]})
     records, executor, _ = start(more)
@@ -169,6 +175,61 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
     assert results(folder) == results(finished)
     assert shown.lines[0].startswith(f"process {os.getpid()} on ")
     assert " is running 'seed 0': sharing the trials" in shown.lines[0]
+
+
+def test_a_sweep_beside_another_plan_is_refused(sweep_file, start):
+    records, _, folder = start(sweep_file(seeds=1))
+    before = results(folder)
+    (folder.path / "trials" / records[0].digest / ".lock").unlink(missing_ok=True)
+    lock = Lock(folder.path / "trials" / records[0].digest / ".lock")
+    lock.acquire()
+    with one_line(SweepError, f"process {os.getpid()} on", "runs a trial of another plan in"):
+        start(sweep_file(seeds=2))
+    assert start(sweep_file(seeds=1))[0] == records  # the same plan
+    lock.release()
+    assert results(folder) == before
+    assert len(start(sweep_file(seeds=2))[0]) == 2
+
+
+class Spoilt(InlineExecutor):
+    """One of a user, of which a part does something else."""
+
+    def __init__(self, **changed):
+        super().__init__()
+        vars(self).update(changed)
+
+
+def failing(*_):
+    raise KeyError("queue")
+
+
+#: What an executor does instead, and what is said of it.
+SPOILT = {
+    "no slots": ({"slots": 0}, "slots of 'Spoilt' (Spoilt of tests.sweeps.test_execute) is 0"),
+    "no threads": ({"threads": None}, "threads of 'Spoilt'"),
+    "raises": ({"submit": failing}, "'Spoilt' (Spoilt of tests.sweeps.test_execute) failed in"),
+    "returns nothing": ({"wait": lambda seconds: None}, "wait of 'Spoilt'"),
+    "a tuple": ({"wait": lambda seconds: [("0", "finished")]}, "returns [('0', 'finished')]: "),
+    "another job": ({"wait": lambda seconds: [Outcome("0", "finished")]}, "return a list with the"),
+}
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_an_executor_that_misbehaves_is_named(case, sweep_file, start):
+    changed, said = SPOILT[case]
+    with one_line(PluginError, said):
+        start(sweep_file(seeds=1), executor=Spoilt(**changed))
+
+
+def test_a_trial_that_ends_without_results_has_failed(sweep_file, start):
+    class Idle(InlineExecutor):
+        def submit(self, job):
+            self._ended.append(Outcome(job.digest, "finished"))
+
+    (record,), _, _ = start(sweep_file(seeds=1), executor=Idle())
+    assert record.state == "crash"
+    assert "'Idle'" in record.error
+    assert "says that it has finished: it has no results" in record.error
 
 
 def test_a_trial_whose_lock_owner_died_is_taken_over(sweep_file, start):

@@ -108,6 +108,25 @@ def test_a_finished_run_is_returned_while_nothing_has_changed(finished, nothing_
     assert train(config) == results
 
 
+def test_every_set_whose_texts_are_cut_is_named(tmp_path, encoder_folder):
+    config = write_inputs(tmp_path / "world", encoder_folder("bert"))
+    further = {"dataset": config.dataset, "text_column": "body"}
+    changes = {
+        "ood": [{**further, "name": "twin", "split": "dev", "pairs": "test"}],
+        "aux": [config.aux[0], {"supervised": {"datasets": [{**further, "name": "more"}]}}],
+        "epochs": 1,
+        "max_length": 4,
+    }
+    reporter = helpers.Messages()
+    train(RunConfig.model_validate(config.model_dump(exclude_unset=True) | changes), reporter)
+    lines = [line for line in reporter.lines if line.startswith("tokens per text of ")]
+    assert all("are longer than the 4 of max_length and are cut" in line for line in lines)
+    assert [line.removeprefix("tokens per text of ").split(":")[0] for line in lines] == [
+        *("train", "dev", "test", "twin", "twin, paired", "the validation examples"),
+        *(str(tmp_path / "world" / "corpus.jsonl"), "more, train", "more, dev"),
+    ]
+
+
 CHANGES = [
     ("data/train.jsonl", "the data set (train) has"),
     ("data/dev.jsonl", "the data set (dev) has"),

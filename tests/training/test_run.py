@@ -57,6 +57,8 @@ def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
 def test_a_finished_run_returns_its_results_without_training(uninterrupted, config, monkeypatch):
     helpers.stop_before_step(monkeypatch, 0, AssertionError("it trained again"))
     assert train(config(output=str(uninterrupted.folder))) == uninterrupted
+    helpers.forbid_writing(monkeypatch)
+    assert train(config(output=str(uninterrupted.folder))) == uninterrupted
 
 
 def test_a_killed_run_resumes_to_the_results_of_an_uninterrupted_one(uninterrupted, config):
