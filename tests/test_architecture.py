@@ -126,7 +126,6 @@ def test_no_module_imports_itself_in_a_circle():
 #: Modules that a single module of their own room imports, and why they are files of their own.
 ALONE = {
     "auxlearn.comparison.folds": "folds of a cross-validation, which are no seeds",
-    "auxlearn.data.conll": "formats with a line for each word",
     "auxlearn.data.pydocs.docstrings": "the reader, which the script that builds tiny shares",
     "auxlearn.kinds.biaffine": "a module of torch, which the kinds import when it is used",
     "auxlearn.reports.texts": "reads data sets",

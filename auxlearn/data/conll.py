@@ -78,7 +78,7 @@ def read_conll(path: Path, text: str) -> Table:
             raise DataError(f"{path}: the first column numbers the words, which have no tags")
     columns = [list(dict.fromkeys(cells[place] for cells in known)) for place in range(width)]
     names = {*columns[-1]} if columns else set()
-    if width and _are_tags(columns[first]) and not _are_tags(names):
+    if width and are_tags(columns[first]) and not are_tags(names):
         raise DataError(
             f"{path}: column {first + 1} holds tags ({some_of(columns[first])}) and the last one "
             "does not: write the word first and its tag last"
@@ -164,7 +164,7 @@ def _check_format(path: Path, text: str, sentences: Sequence[Sentence]) -> None:
         )
 
 
-def _are_tags(names: Collection[str]) -> bool:
+def are_tags(names: Collection[str]) -> bool:
     """Return whether all are tags of spans, or O (also o and 0)."""
     rest = {*names} - {*"Oo0"}
     return bool(rest) and all(map(_SPAN.fullmatch, rest))

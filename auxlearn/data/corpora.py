@@ -22,6 +22,7 @@ from auxlearn.core.files import opened, refuse_lfs_pointer, replaced_file, user_
 from auxlearn.core.processes import threads_given
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.table import Table
+from auxlearn.data.conll import are_tags
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import is_empty, no_column, text_values
 from auxlearn.data.parquet import parquet_tables
@@ -35,11 +36,12 @@ from auxlearn.data.tables import (
     read_table,
     refuse_null,
     table_of_lines,
+    without_marks,
 )
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2  # part of the keys of the cache; raise it when other texts are read of a file
+FORMAT = 3  # part of the keys of the cache; raise it when other texts are read of a file
 
 PIECE = 1 << 20  # bytes of a file that are read at once, and the rest of the last line
 
@@ -47,7 +49,8 @@ SHOW_PROGRESS = 1 << 26  # bytes of a file from which on progress is shown
 
 AT_ONCE = 2048  # texts in memory, of those that are read one after the other
 
-_COUNTED = ("texts", "left out", "pairs")  # whether there is a column of second texts
+#: Of the last two, whether there are second texts, and whether lines are words with tags.
+_COUNTED = ("texts", "left out", "pairs", "tags")
 
 MAPPED_TEXTS = 1 << 16  # of which all that is made is written before the next are read
 
@@ -157,6 +160,11 @@ def read_corpus(
         notes.append(f"{path}: {left_out:,} of {rows:,} rows have no text and are left out")
     if counts["pairs"]:
         notes.append(f"{path}: the column text_pair is not read, as a corpus has single texts")
+    if counts["tags"]:
+        notes.append(
+            f"{path}: each line is read as a text, though it ends in a tag: a file with a word and "
+            "its tag on each line is named .conll"
+        )
     return Split(path.stem, texts, labels=None, label_names=(), notes=tuple(notes))
 
 
@@ -220,7 +228,11 @@ def _texts(
                 counts["left out"] += len(table) - len(rows)
             if rows:
                 texts = replace(table, columns={column: values}).select(rows)
-                yield text_values(texts, column, begins=not begun)
+                lines = text_values(texts, column, begins=not begun)
+                if not begun and not is_table:
+                    words = (line.split() for line in lines)
+                    counts["tags"] = int(are_tags({line[-1] for line in words if len(line) > 1}))
+                yield lines
                 begun = True
         if column in names:
             counts["pairs"] = int("text_pair" in names)
@@ -277,7 +289,7 @@ def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, s
                 raise DataError(f"{path}:{number}: more than {LONGEST_LINE:,} bytes in a line")
             if first == 1:
                 refuse_lfs_pointer(path, content, DataError)
-            text = decoded(content, str(path), first)
+            text = without_marks(decoded(content, str(path), first))
             refuse_null(text, path, first)
             yield first, text
             first += text.count("\n")

@@ -265,7 +265,7 @@ _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .j
 
 
 def _whole(tables: Tables, path: Path) -> Table:
-    piece = (1, _text_of(path))
+    piece = (1, without_marks(_text_of(path)))
     return next(tables(path, lambda: [piece], math.inf))
 
 
@@ -285,11 +285,15 @@ def refuse_null(text: str, path: Path, first: int = 1) -> None:
 def decoded(content: bytes, where: str, first: int = 1) -> str:
     """Return the text of a file from its ``first`` line on."""
     try:
-        text = content.decode()
-        return text.lstrip("\ufeff") if first == 1 else text  # some programs write several marks
+        return content.decode().lstrip("\ufeff")  # some programs write several marks
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + first
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
+
+
+def without_marks(text: str) -> str:
+    """Return a text without the byte order marks that begin lines where files were joined."""
+    return re.sub("\n\ufeff+", "\n", text)
 
 
 #: What is wrong with files that hold no lines of text, by their suffix.
@@ -327,7 +331,7 @@ def table_or_lines(content: bytes, where: str) -> Table | list[str]:
     else the lines, which end at a line feed, with or without a carriage return: other characters
     that some programs break lines at, such as U+2028, are part of a line.
     """
-    lines = decoded(content, where).replace("\r\n", "\n").split("\n")
+    lines = without_marks(decoded(content, where)).replace("\r\n", "\n").split("\n")
     return table_of_lines(lines, where) if begins_with_object(lines, where) else lines
 
 

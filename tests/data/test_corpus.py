@@ -52,7 +52,7 @@ def test_the_named_column_of_a_table_is_read_and_text_where_there_is_none(tmp_pa
 
 
 def test_lines_are_those_that_predict_reads(tmp_path, read):
-    content = "\ufeffone\r\ntwo \u2028 more\fhere\n\n \u200b\nthree\x85\rend\n"
+    content = "\ufeffone\r\n\ufefftwo \u2028 more\fhere\n\n \u200b\n\ufeffthree\x85\rend\n"
     path = tmp_path / "more.txt"
     path.write_bytes(content.encode())
     texts = read(path)
@@ -88,6 +88,7 @@ TABLES = {
     "quoted.csv": '\ufeffn,text\r\n1,"a\r\nb ""c"", d\re"\r\n2,  \r\n,\r\n3,three\r\n',
     "empty.csv": "text\n",
     "quoted.tsv": 'n\ttext\n1\t"said ""no"""\n2\t"more"\n\n3\tthree\n',
+    "joined.csv": "text\n\ufeffone\ntwo\n\ufeff\ufeffthree\n",
     "late mark.tsv": 'n\ttext\n1\t"one"\n2\t"two"\n3\t3" long\n',
 }
 
@@ -97,6 +98,7 @@ def test_tables_in_pieces_have_the_texts_of_the_whole(tmp_path, read, name):
     path = tmp_path / name
     path.write_bytes(TABLES[name].encode())
     whole = [text for text in read_table(path).columns["text"] if not is_blank(text)]
+    assert "\ufeff" not in "".join(whole)
     if not whole:
         with pytest.raises(DataError, match="contains no text"):
             read(path)
@@ -293,6 +295,9 @@ def test_rows_and_columns_that_are_not_read_are_said(tmp_path, cache, suffix):
     lines = tmp_path / "lines.txt"
     lines.write_text("one\n\ntwo\n")
     assert corpora.read_corpus(lines, cache).notes == ()
+    lines.write_text("-DOCSTART-\n\nthe O\ncat B-X\n")
+    (note,) = corpora.read_corpus(lines, cache).notes
+    assert note.startswith(f"{lines}: each line is read as a text, though it ends in a tag")
 
 
 @pytest.mark.parametrize("reader", ["read", "read_texts_file"])
