@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Collection
 from functools import cache, wraps
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 import click
 from pydantic import ConfigDict, Field, PlainValidator, create_model
@@ -42,12 +42,6 @@ RestartCount = Annotated[int | None, Field(ge=2), Option("K", flag_value=3)]
 Column = Annotated[str, Field(min_length=1, max_length=1000)]  # name of a column
 
 
-class _Arguments(Settings):
-    """Base class of the settings that are made of the parameters of a function."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function whose arguments are those of a class of settings: a field for each
     parameter, described as the docstring says. ``Any`` is passed on; what ``**settings`` takes is
@@ -77,8 +71,9 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             required = default is inspect.Parameter.empty
             described = Annotated[hint, Field(description=descriptions.get(name))]  # type: ignore[valid-type]
             fields[name] = (described, ... if required else default)
-        config = ConfigDict(extra="allow" if others else "forbid")
-        base = type("_Base", (_Arguments,), {"model_config": config})
+        extra: Literal["allow", "forbid"] = "allow" if others else "forbid"
+        config = ConfigDict(arbitrary_types_allowed=True, extra=extra)
+        base = type("_Base", (Settings,), {"model_config": config})
         return create_model(function.__name__, __base__=base, **fields)
 
     @wraps(function)

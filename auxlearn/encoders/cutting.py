@@ -19,21 +19,16 @@ from auxlearn.encoders.shared import SharedEncoder
 
 def check_cuttable(encoder: SharedEncoder) -> None:
     """Check that a span can be cut out of this encoder's embeddings and hidden states."""
+    fault = ""
     if encoder.family.cut_points is None:
-        known = [name for name, family in FAMILIES.items() if family.cut_points]
-        raise EncoderError(
-            "no span can be cut out of the hidden states of architecture "
-            f"'{encoder.config.model_type}': use one of {', '.join(known)}"
-        )
-    if getattr(encoder.config, "chunk_size_feed_forward", 0):
-        raise EncoderError(
-            "no span can be cut out of the hidden states of an encoder with "
-            "chunk_size_feed_forward: set it to 0 in its config.json"
-        )
-    if encoder.compiled:
-        raise EncoderError(
-            "no span can be cut out of the hidden states of a compiled encoder: leave --compile out"
-        )
+        known = ", ".join(name for name, family in FAMILIES.items() if family.cut_points)
+        fault = f"architecture '{encoder.config.model_type}': use one of {known}"
+    elif getattr(encoder.config, "chunk_size_feed_forward", 0):
+        fault = "an encoder with chunk_size_feed_forward: set it to 0 in its config.json"
+    elif encoder.compiled:
+        fault = "a compiled encoder: leave --compile out"
+    if fault:
+        raise EncoderError(f"no span can be cut out of the hidden states of {fault}")
 
 
 @contextmanager

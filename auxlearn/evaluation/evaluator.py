@@ -194,12 +194,6 @@ class Classifier:
             raise RunError("the model gives NaN for some texts: it is damaged, train again")
         return outputs
 
-    def probabilities(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Return class probabilities, ``(texts, classes)``, float64; see :meth:`outputs`."""
-        return np.reshape(self.outputs(texts, text_pairs), (len(texts), len(self.label_names)))
-
     @property
     def thresholds(self) -> np.ndarray | None:
         """Probability from which on each label is predicted; ``None`` for 0.5, or without any."""

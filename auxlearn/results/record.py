@@ -66,14 +66,11 @@ class Scores:
     confusion: list[list[int]] | dict[str, list[int]]
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{metric_title(name)} {value:.3f}" for name, value in self.metrics.items()
-        )
-        return f"<Scores on {self.examples:,} examples: {shown}>"
+        return f"<Scores on {self.examples:,} examples: {self.line(', ')}>"
 
-    @property
-    def line(self) -> str:
-        return " ".join(f"{metric_title(name)} {value:.3f}" for name, value in self.metrics.items())
+    def line(self, divider: str = " ") -> str:
+        metrics = self.metrics.items()
+        return divider.join(f"{metric_title(name)} {value:.3f}" for name, value in metrics)
 
     @property
     def accuracy(self) -> float:
@@ -352,7 +349,7 @@ class RunResults:
     def __repr__(self) -> str:
         aux = "+".join(name for choice in self.config["aux"] for name in choice) or "single task"
         scores = ", ".join(
-            f"{shorten(name)} {evaluation.all.line}"
+            f"{shorten(name)} {evaluation.all.line()}"
             for name, evaluation in list(self.evaluations.items())[:SHOWN_SETS]
         )
         more = len(self.evaluations) - SHOWN_SETS

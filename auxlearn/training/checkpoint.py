@@ -34,6 +34,7 @@ from auxlearn.core.files import (
     write_checked_json,
 )
 from auxlearn.results.record import LOGS
+from auxlearn.weighting.state import restore_optimizer
 
 #: Why a phase of training ended: all of its epochs are done, or dev has stopped improving.
 EndedBy = Literal["epochs", "patience"]
@@ -210,12 +211,9 @@ def _misfit(what: str, where: str) -> RunError:
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Restore what ``optimizer_tensors`` returned, if it is of such an optimizer."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
     for name, value in tensors.items():
-        number, _, key = name.partition("/")
-        shape = parameters[int(number)].shape if int(number) < len(parameters) else None
+        number = int(name.partition("/")[0])
+        shape = parameters[number].shape if number < len(parameters) else None
         if shape is None or (value.dim() and value.shape != shape):
             raise _misfit("the optimizer", name)
-        state.setdefault(int(number), {})[key] = value
-    content = optimizer.state_dict()
-    optimizer.load_state_dict({**content, "state": state})
+    restore_optimizer(optimizer, tensors)

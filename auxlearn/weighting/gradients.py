@@ -77,9 +77,7 @@ def squared_norm(gradient: Gradient) -> Tensor:
 
 
 def gather_scalars(scalars: Sequence[Tensor]) -> Tensor:
-    """Copy scalars on any devices into one vector on the CPU, with one synchronisation per device;
-    ``(len(scalars),)``, float64, without graph.
-    """
+    """Copy scalars into one vector on the CPU, float64, with one synchronisation per device."""
     values = torch.empty(len(scalars), dtype=torch.float64)
     for device in {scalar.device for scalar in scalars}:
         places = [place for place, scalar in enumerate(scalars) if scalar.device == device]

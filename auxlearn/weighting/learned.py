@@ -168,16 +168,12 @@ class LogitWeighting(LearnedWeighting):
         return super().is_learning(step) and (step.number + 1) % self.options.every == 0
 
     def apply_weight_gradient(self, gradient: Tensor) -> None:
-        """Step the logits' optimizer with a gradient with respect to the weights,
-        ``(objectives,)``.
-        """
+        """Step the logits' optimizer with a gradient by the weights, ``(objectives,)``."""
         weights = self.softmax()
         self.apply_logit_gradient(softmax_gradient(weights, gradient.detach().to(weights)))
 
     def apply_logit_gradient(self, gradient: Tensor) -> None:
-        """Step the logits' optimizer with a gradient with respect to them, or a surrogate of it,
-        ``(objectives,)``; and enforce the floor.
-        """
+        """Step the logits' optimizer by a gradient, ``(objectives,)``, and enforce the floor."""
         self.logits.grad = gradient.detach().to(self.logits)
         self.optimizer.step()
         with torch.no_grad():

@@ -43,6 +43,15 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Restore what :func:`optimizer_tensors` returned."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, _, key = name.partition("/")
+        state.setdefault(int(number), {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
 class OptimizerState(State):
     """What the optimizer of a rule's own tensors keeps of them: ``TENSOR/KEY``."""
 
@@ -54,8 +63,4 @@ class OptimizerState(State):
         return optimizer_tensors(self._optimizer)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            number, key = name.split("/")
-            state.setdefault(int(number), {})[key] = tensor
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": state})
+        restore_optimizer(self._optimizer, tensors)

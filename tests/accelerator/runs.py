@@ -116,7 +116,7 @@ def score(encoder: str, passes: int | None, half: bool, device: bool) -> tuple[l
 def predict(run: str, texts: list[str]) -> tuple[list[list[float]], str]:
     """Return class probabilities by the exported model of a run, and the model's device."""
     classifier = Classifier.of_run(Path(run))
-    return classifier.probabilities(texts).tolist(), str(classifier.device)
+    return classifier.outputs(texts).tolist(), str(classifier.device)
 
 
 def pretrain(encoder: str, corpus: str, output: str) -> tuple[float, float]:

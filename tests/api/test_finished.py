@@ -50,7 +50,7 @@ def run(tmp_path_factory, one_layer):
 
 @pytest.fixture(scope="module")
 def expected(run):
-    return Classifier.of_run(run).probabilities(TEXTS)
+    return Classifier.of_run(run).outputs(TEXTS)
 
 
 def test_without_a_train_split_nothing_is_said_of_unseen_examples(run, tmp_path):

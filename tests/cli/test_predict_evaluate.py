@@ -46,7 +46,7 @@ def test_probabilities_are_those_of_the_pipeline(finished, family):
     long = " ".join(TEXTS)
     assert len(classifier.tokenizer.tokenize(long)) > MAX_LENGTH
     texts = [*TEXTS, "Don't [MASK] the [SEP] 日本!", long]
-    found = classifier.probabilities(texts)
+    found = classifier.outputs(texts)
     assert found.shape == (len(texts), 2)
     assert np.ptp(found[:, 0]) > 1e-3  # texts differ, so that a mix-up would show
     np.testing.assert_allclose(found, by_pipeline(run, texts), atol=1e-6, rtol=0)
@@ -78,14 +78,14 @@ def test_the_model_of_other_labels_is_not_that_of_the_run(finished, tmp_path):
 
 def test_probabilities_of_pairs_are_those_of_the_pipeline(finished):
     pairs = list(zip(TEXTS[:4], TEXTS[4:], strict=True))
-    found = Classifier.of_run(finished()).probabilities(*zip(*pairs, strict=True))
+    found = Classifier.of_run(finished()).outputs(*zip(*pairs, strict=True))
     inputs = [{"text": text, "text_pair": pair} for text, pair in pairs]
     np.testing.assert_allclose(found, by_pipeline(finished(), inputs), atol=1e-6, rtol=0)
-    assert Classifier.of_run(finished()).probabilities([]).shape == (0, 2)
+    assert len(Classifier.of_run(finished()).outputs([])) == 0
 
 
 def test_predict_prints_label_probability_and_text_or_all_probabilities_as_json(finished):
-    expected = Classifier.of_run(finished()).probabilities(TEXTS)
+    expected = Classifier.of_run(finished()).outputs(TEXTS)
     lines, documents = (
         call("predict", finished(), *TEXTS, *options).stdout.splitlines()
         for options in ([], ["--json"])
@@ -117,7 +117,7 @@ def test_predict_reads_arguments_files_and_standard_input_alike(finished, tmp_pa
 def test_predict_accepts_text_pairs(finished, tmp_path):
     rows = json.dumps({"text": TEXTS[0], "text_pair": TEXTS[1]}) + "\n"
     (tmp_path / "pairs.jsonl").write_text(rows)
-    expected = Classifier.of_run(finished()).probabilities(TEXTS[:1], TEXTS[1:2])
+    expected = Classifier.of_run(finished()).outputs(TEXTS[:1], TEXTS[1:2])
     for source in (["--file", tmp_path / "pairs.jsonl"], []):
         typed = None if source else rows
         record = json.loads(call("predict", finished(), "--json", *source, typed=typed).stdout)

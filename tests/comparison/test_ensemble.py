@@ -46,7 +46,7 @@ def runs(tmp_path_factory, one_layer):
 def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatch):
     members = [runs / name for name in "ab"]
     texts, labels = zip(*ROWS[12:], strict=True)
-    alone = [Classifier.of_run(run).probabilities(list(texts)) for run in members]
+    alone = [Classifier.of_run(run).outputs(list(texts)) for run in members]
     assert np.ptp(np.stack(alone), axis=0).max() > 1e-3  # the seeds differ
     expected = np.mean(alone, axis=0)
     said = [("no", "yes")[number] for number in expected.argmax(1)]

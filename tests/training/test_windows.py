@@ -313,7 +313,7 @@ def lean(cut, kept):
 
 def test_predictions_after_the_run_see_the_tokens_that_it_saw(kept, cut):
     split = auxlearn.load_dataset(str(cut.folder / "data")).splits["test"]
-    found = Classifier.of_run(kept.folder).probabilities(split.texts)
+    found = Classifier.of_run(kept.folder).outputs(split.texts)
     np.testing.assert_allclose(found, probabilities_of(kept), atol=2e-7)
     scores = auxlearn.evaluate(kept, cut.folder / "data")["data"]
     assert scores.all == kept.evaluations["test"].all
@@ -321,7 +321,7 @@ def test_predictions_after_the_run_see_the_tokens_that_it_saw(kept, cut):
     classifier = Classifier.of_run(kept.folder)
     assert classifier.windowing.text_window == "head+tail"
     head = replace(classifier, windowing=Windowing())
-    assert np.abs(head.probabilities(split.texts) - probabilities_of(kept)).max() > 1e-4
+    assert np.abs(head.outputs(split.texts) - probabilities_of(kept)).max() > 1e-4
     card = (kept.folder / "model" / "README.md").read_text()
     assert "from their beginning and their end" in card
 
