@@ -18,6 +18,7 @@ from auxlearn.evaluation.predict import (
     TextSource,
     classify,
     predict,
+    refuse_file,
     table_of,
     texts_table,
 )
@@ -120,6 +121,7 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
             raise DataError(problem) from None
         if is_blank(text):
             raise DataError(f"{COMMAND_LINE} contains an empty text: remove it")
+        refuse_file(text, "--file reads its texts")
 
 
 def _read(texts: tuple[str, ...], file: Path | None) -> TextSource:

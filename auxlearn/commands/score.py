@@ -9,6 +9,7 @@ import click
 
 from auxlearn.commands.options import PATH, options_of, print_json
 from auxlearn.core.errors import DataError
+from auxlearn.evaluation.predict import refuse_file
 from auxlearn.evaluation.score import score
 
 
@@ -39,6 +40,8 @@ def command(
     if bool(texts) == (file is not None):
         problem = "texts are given twice" if texts else "score needs texts"
         raise DataError(f"{problem}: give them either on the command line or by --file")
+    for text in texts:
+        refuse_file(text, "--file reads its texts")
 
     from auxlearn.results.console import ConsoleReporter
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from auxlearn.core.errors import and_more, shorten, some_of
+from auxlearn.data.conll import are_tags
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.splits import text_keys
 from auxlearn.kinds.base import kind_of
@@ -202,7 +203,7 @@ def _tags(train: Split) -> str:
     """Return a label if all have as many parts as their texts have words (``O O PER``)."""
     parts = [name.split() for name in train.label_names]
     places = {(place, part) for found in parts for place, part in enumerate(found)}
-    if len(places) == len({part for _, part in places}):
+    if len(places) == len({part for _, part in places}) and not are_tags(train.label_names):
         return ""
     rows = zip(train.texts, train.labels or (), strict=False)
     fit = train.labels and all(len(text.split()) == len(parts[label]) for text, label in rows)

@@ -21,6 +21,8 @@ _SPAN = re.compile("[BIMELSU]-.+")
 
 _LONG_SENTENCE = 128  # words
 
+_HEADS = ("word", "words", "token", "tokens", "form", "text")  # names of the column of words
+
 
 def read_conll(path: Path, text: str) -> Table:
     """Read columns divided by tabs if every line has one, else by spaces and tabs: the word first,
@@ -99,6 +101,13 @@ def read_conll(path: Path, text: str) -> Table:
             f"there are more tags ({len(names):,}) than words ({len(columns[first]):,}) that "
             "differ: is the tag the last column?"
         )
+    if (
+        known
+        and known[0][first] in _HEADS
+        and sum(known[0][-1] == cells[-1] for cells in known) == 1
+    ):
+        line = shorten(" ".join(known[0]))
+        notes.append(f"the first line, '{line}', is read as a word: delete it if it names columns")
     if len(sentences) == 1 and len(sentences[0]) > _LONG_SENTENCE:
         count = len(sentences[0])
         notes.append(f"one sentence of {count:,} words: are the blank lines between missing?")

@@ -165,6 +165,9 @@ def data_files(folder: Path) -> dict[str, list[Path]]:
         name = split_name(path.name.partition(".")[0])
         if name in CORE_SPLITS and name not in files and path.suffix and not path.is_dir():
             check_format(path)
+            if path in found:
+                fault = f"its name is not {name}{path.suffix}: rename it"
+                raise DataError(f"{shown}/{path.name} would be no {name} split, as {fault}")
             raise DataError(
                 f"{shown}/{path.name} would be left out, as its format is none of "
                 f"{', '.join(READ_FORMATS)}: convert it, or give it another name"

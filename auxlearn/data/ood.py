@@ -59,7 +59,7 @@ def map_labels(
     unmatched = [name for name, target in zip(model, targets, strict=True) if target is None]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
-        counts = "; 'unknown_labels: count' counts unknown labels as wrong"
+        counts = "; 'unknown_labels: count' of this set counts unknown labels as wrong"
         fault = f"no counterpart for {some_of(unmatched or unreached)}"
         raise _no_match(where, found, model, fault, counts)
     if len(set(targets)) == 1:

@@ -30,7 +30,7 @@ from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
-AUDIT_FORMAT = 5
+AUDIT_FORMAT = 6
 
 
 @dataclass(frozen=True)

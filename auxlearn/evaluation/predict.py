@@ -67,11 +67,7 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
         table, is_table = read_texts_file(texts)
         return TextSource(table, texts if is_table else None, listed=not is_table)
     if isinstance(texts, str):
-        if Path(texts).suffix.lower() in (".txt", *READ_FORMATS) and len(texts.split()) == 1:
-            raise DataError(
-                f"'{shorten(texts, 200)}' looks like a file: give a pathlib.Path to read its "
-                "texts, or a list of one text"
-            )
+        refuse_file(texts, "give a pathlib.Path to read its texts, or a list of one text")
         texts = [texts]
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
     texts, text_pairs = as_list(texts), as_list(text_pairs)
@@ -89,6 +85,12 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
     if text_pairs is not None:
         raise DataError("second texts are a column of the table: leave text_pairs out")
     return source
+
+
+def refuse_file(text: str, advice: str) -> None:
+    """Refuse the name of a file in place of a text."""
+    if Path(text).suffix.lower() in (".txt", *READ_FORMATS) and len(text.split()) == 1:
+        raise DataError(f"'{shorten(text, 200)}' looks like a file: {advice}")
 
 
 def texts_of(texts: Any, text_column: str | None = None) -> tuple[Split, tuple[str, ...]]:
@@ -227,11 +229,11 @@ def classify(
     if output is not None:
         write_table(output, table)
     if pairs is not None:
-        return table, {"text": columns.text, "text_pair": columns.text_pair}
+        return table, {"text": text, "text_pair": columns.text_pair}
     if unread := [name for name in source.table.columns if SECOND_TEXT.fullmatch(name)]:
         note = f"column '{shorten(unread[0])}' is not read: the run was trained on single texts"
         table = replace(table, notes=(*table.notes, note))
-    return table, {"text": columns.text}
+    return table, {"text": text}
 
 
 def prediction_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -95,6 +95,13 @@ class MultiLabel(Kind):
         super().check_train(where, names, labels)
         if len({frozenset(label) for label in labels}) < 2:
             raise DataError(f"{where}: every text has the same labels: there is nothing to learn")
+
+    def remarks(self, labels: Labels) -> Iterable[str]:
+        if all(len(label) == 1 for label in labels):
+            yield (
+                "each list of train has one label, and any number is predicted: labels that are "
+                "written without lists are single classes"
+            )
 
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(sorted({index[name] for name in label}))

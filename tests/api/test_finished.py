@@ -198,6 +198,9 @@ def test_the_path_of_a_file_is_no_text(run, tmp_path):
         with pytest.raises(UserError, match=rf"{name}' looks like a file: give a pathlib\.Path"):
             function(first, str(tmp_path / name))
     assert list(auxlearn.predict(run, ["new.csv"]).text) == ["new.csv"]
+    for command in (("predict", run), ("score", "--encoder", "tiny")):
+        line = error(*command, "a text", "new.csv")
+        assert line == "'new.csv' looks like a file: --file reads its texts"
 
 
 def test_threads_leave_what_a_process_has_once_as_it_is(run, expected):

@@ -156,6 +156,8 @@ AS_THEY_STAND = {
     "a second header": ("abcdefg", [*"xyxyxy", "gold"], "labels with a single example: 'gold'"),
     "fastText": ("ab", ["__label__x", "__label__x__label__y"], "label '__label__x__label__y' is"),
     "a tag for each word": (["a b c", "d e f"], ["O O PER", "PER O O"], "such as 'O O PER' have"),
+    "a word and its tag": ("abcd", ["B-X", "I-X", "O", "O"], "such as 'B-X' have as many parts"),
+    "lists of one label": ("abc", [["x"], ["y"], ["x"]], "each list of train has one label"),
     "names of as many words": (["a city", "a town"], ["New York", "New Jersey"], ""),
     "words at two places": (["a city", "town"], ["York West", "West York"], ""),
 }

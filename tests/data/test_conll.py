@@ -91,6 +91,10 @@ SAID = {
         "It B-NP O\nis O O\n",
         "several columns hold tags of spans: the last one of 3 is read",
     ),
+    "names of columns": (
+        "word pos\ntom NN\nruns VB\n\nann NN\n",
+        "the first line, 'word pos', is read as a word: delete it if it names columns",
+    ),
     "word last": (
         "DT the\nDT an\nNN cat\n",
         "there are more tags (3) than words (2) that differ: is the tag the last column?",

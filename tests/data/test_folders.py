@@ -231,6 +231,10 @@ INCOMPLETE = {
         {"README.md": "\ufeff---\nconfigs:\n---\n", "train.csv": ONE},
         "README.md begins with a byte order mark: save it without",
     ),
+    "a language in the names": (
+        {"train.en.csv": ONE, "dev.en.csv": TWO},
+        "dev.en.csv would be no dev split, as its name is not dev.csv: rename it",
+    ),
     "saved without rows": (
         {"state.json": json.dumps(NO_ROWS), "dataset_info.json": "{}"},
         "has no rows: save_to_disk wrote a split without any",

@@ -240,6 +240,9 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
     done = call("predict", run.folder, "John sees the alpha")
     assert done.exit_code == 0, done.output
     assert done.output.endswith("\tJohn sees the alpha\n")
+    done = call("predict", run.folder, "--file", folders / kind / "test.jsonl")
+    words = rows[-1].get("tokens", [rows[-1].get("text")])
+    assert done.output.endswith(f"\t{' '.join(words)}\n")
 
 
 #: Weightings with the options that they need here.
