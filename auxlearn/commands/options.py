@@ -162,9 +162,8 @@ def options_of(
     negatable: bool = False,
     **helps: str,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options for the fields of a class of settings, or the keyword
-    parameters of a function: some, or all; ``--no-NAME`` stands for false where a file may say
-    otherwise; ``helps`` replace descriptions.
+    """Return a decorator that adds options for fields of settings, or keywords of a function: some
+    or all; ``--no-NAME`` stands for false; ``helps`` replace descriptions.
     """
     settings: type[Settings]
     if isinstance(source, type) and issubclass(source, Settings):

@@ -207,8 +207,7 @@ def plot_epochs(block: Block) -> Figure | None:
 
 def plot_ranks(comparison: RankComparison) -> Figure:
     """Draw a critical-difference diagram (Demšar, 2006, figure 1): methods at their average ranks,
-    the best on the left; a bar joins those that do not differ significantly. Of more than ten
-    methods, the axis has only the ranks around the averages.
+    the best on the left; a bar joins those that do not differ significantly.
     """
     ranks, methods = comparison.ranks.ranks, len(comparison.ranks.ranks)
     order = sorted(ranks, key=lambda name: ranks[name])

@@ -21,8 +21,7 @@ def minimum_detectable_difference(
     pairs: Sequence[Pair], methods: int, examples: int, against: bool = False
 ) -> float:
     """Return the true difference of one method from all others, which are equal, that the tests of
-    :mod:`auxlearn.comparison.statistics` find with probability :data:`POWER`, by the measured
-    variances (their means over pairs).
+    :mod:`auxlearn.comparison.statistics` find with probability :data:`POWER`.
     """
     seeds = min((pair.seeds for pair in pairs), default=0)
     if seeds < MINIMUM_SEEDS:
@@ -50,9 +49,7 @@ def _smallest_shift(
     by_examples: float,
     interaction: float,
 ) -> float:
-    """Return the minimum detectable difference in units of its standard error: the shift of method
-    0 in simulated comparisons, in which the variance of a difference is 1.
-    """
+    """Return the minimum detectable difference in units of its standard error, by simulation."""
     from scipy.special import stdtr
 
     generator = np.random.default_rng(derive_seed(0, "power", seeds, methods))

@@ -72,9 +72,7 @@ def _differing(
 
 
 def content_digests(results: RunResults) -> dict[str, str]:
-    """Return what tells data and encoder from others of the name: of a fold, what all folds have in
-    common; no encoder if it is unknown, or part of a method.
-    """
+    """Return what tells data and encoder from others of the name, as far as it is known."""
     digests = {"dataset": results.dataset.folds or results.dataset.fingerprint}
     recorded = recorded_inputs(Path(results))
     if "encoder" in recorded and results.config.get("init_from") is None:
@@ -227,9 +225,8 @@ def without_fold(setting: Setting) -> tuple[Setting, int | None]:
 
 
 def _tell_contents_apart(runs: Sequence[NamedRun]) -> None:
-    """Append a digest to names of data sets and encoders that stand for several contents. A trial
-    without results has that of its method in the sweep, else that of any trial: groups of settings
-    may read the same files with other labels.
+    """Append a digest to names of data sets and encoders that stand for several contents; a trial
+    without results has that of its method, as groups may read the same files with other labels.
     """
     known: dict[tuple[str | Path, str, str, str], str] = {}
     contents: dict[tuple[str, str, bool], set[str]] = defaultdict(set)

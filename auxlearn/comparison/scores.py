@@ -50,8 +50,8 @@ class Predictions:
 
 
 def scores_and_covariance(predictions: Predictions, metric: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of each run, and the jackknife's covariance of the scores over samples of
-    examples (Efron and Stein, 1981, https://doi.org/10.1214/aos/1176345462); exact for means.
+    """Return the score of each run, and the jackknife's covariance over samples of examples (Efron
+    and Stein, 1981, https://doi.org/10.1214/aos/1176345462); exact for means.
     """
     kind, names, examples = predictions.kind, predictions.names, predictions.examples
     values = np.array([kind.jackknife(metric, sums, names) for sums in predictions.sums])

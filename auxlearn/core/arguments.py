@@ -43,9 +43,8 @@ Column = Annotated[str, Field(min_length=1, max_length=1000)]  # name of a colum
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function whose arguments are those of a class of settings: a field for each
-    parameter, described as the docstring says. ``Any`` is passed on; what ``**settings`` takes is
-    not checked.
+    """Return a function whose arguments are a class of settings, with a field for each parameter,
+    described as the docstring says; what ``**settings`` takes is not checked.
     """
     signature = inspect.signature(function)
     parameters = signature.parameters

@@ -82,9 +82,7 @@ def _identity_of(path: Path) -> tuple[int, int] | None:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds the lock at this moment, by a shared lock for a moment: other
-    processes can test at the same time, and one that wants the lock waits for the end of the test.
-    """
+    """Return whether a process holds the lock, by a shared one that others wait for."""
     try:
         with open(path, "rb", opener=regular) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

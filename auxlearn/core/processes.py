@@ -229,8 +229,8 @@ def _fails_first(store: Any) -> bool:
 
 @contextmanager
 def joined() -> Iterator[Processes]:
-    """Join the processes that were started together, within the block, in the caller's group if
-    there is one. If several fail, the first says why; the others raise :class:`AlreadySaid`.
+    """Join the processes that were started together, within the block, in a group of the caller if
+    there is one; if several fail, the first says why.
     """
     if process_count() == 1:
         yield Processes()

@@ -256,9 +256,8 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def _code_of(cls: type) -> dict[str, str]:
-    """Return a digest of each module that a class and its bases come from; of a class in a script
-    or notebook its own source and what that uses, because a script is often edited for other
-    reasons.
+    """Return a digest of each module that a class and its bases come from; of a class in a script,
+    which is often edited for other reasons, its own source and what that uses.
     """
     code = {}
     for base in cls.__mro__:
@@ -298,8 +297,8 @@ def _bytecode(code: CodeType) -> str:
 
 
 def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
-    """Yield the sources of a class or function of a script, and of what it uses, and plain values.
-    What else there is may be written by its place in memory, another in each process.
+    """Yield the sources of a class or function of a script, of what it uses, and plain values;
+    what else there is may be written by its place in memory.
     """
     if id(value) in seen:
         return

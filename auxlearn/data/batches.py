@@ -206,8 +206,7 @@ BLOCK = 1000  # steps whose sets are drawn together
 
 def sampling_probabilities(sizes: Sequence[int], smoothing: float) -> Tensor:
     """Return the probability of each set to be sampled, proportional to size ** smoothing, as in
-    MaChAmp (van der Goot et al. 2021, https://arxiv.org/abs/2005.14672): with 0 all sets are
-    sampled equally often, with 1 by their size, and with 1 / T by temperature T.
+    MaChAmp (van der Goot et al. 2021, https://arxiv.org/abs/2005.14672).
     """
     powers = torch.tensor(sizes, dtype=torch.float64) ** smoothing
     return powers / powers.sum()

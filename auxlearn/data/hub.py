@@ -44,10 +44,7 @@ def load_hub(
     label_names: Sequence[str] | None = None,
     revision: str | None = None,
 ) -> TextDataset:
-    """Read a data set of the hub, or its copy in the local cache; loading scripts are never run.
-
-    Examples without a text or label are left out with a note, as is a split of hidden labels.
-    """
+    """Read a data set of the hub, or its copy in the local cache; loading scripts are never run."""
     raw, notes = _fetch(hub_id, config, revision)
     shown, name = f"hub data set '{hub_id}'", hub_id.split("/")[-1]
     dataset = _read(raw, shown, name, columns, split_map, label_names)
@@ -127,9 +124,8 @@ def _splits(
     folder: str = "",
     own: bool = False,
 ) -> Source:
-    """Return the splits of an id, or of a folder, which no file may lead out of. CSV and TSV files
-    are read as those of a folder are: pandas takes classes such as NA for missing values, and joins
-    lines between two quotation marks. So are all files of a folder of one's ``own``.
+    """Return the splits of an id, or of a folder, which no file may lead out of. CSV is read as in a
+    folder: pandas takes classes such as NA for missing values.
     """
     import datasets
     from datasets.packaged_modules.csv.csv import CsvConfig
@@ -378,9 +374,7 @@ def _is_plain(feature: Any) -> bool:
 
 
 def _named(table: Table, columns: Columns, label_names: Sequence[str] | None) -> Table:
-    """Return a table with the names of classes in place of their numbers. A card may give those of
-    the label: others in the hub's order, or the hub's own in another order.
-    """
+    """Return a table with names of classes for numbers; a card may give those of the label."""
     class_names, values = dict(table.class_names or {}), dict(table.columns)
     numbered: dict[str, Sequence[str]] = dict(class_names)
     label = named(values, columns.label, WORD_LABELS)

@@ -41,13 +41,8 @@ def example_keys(split: Split) -> np.ndarray:
 
 
 class Evaluated:
-    """The examples that a run is evaluated on, without those that its train split has as well,
-    which are counted in the results.
-
-    Args:
-        splits: The splits that are evaluated; those without labels play no part.
-        train: The train split.
-        say: Receives what was found, one sentence at a time.
+    """The examples of evaluated splits, without those that train has as well, which are counted in
+    the results; ``say`` receives what was found, one sentence at a time.
     """
 
     def __init__(self, splits: Sequence[Split], train: Split, say: Callable[[str], None]) -> None:
@@ -71,11 +66,7 @@ class Evaluated:
         return int(np.isin(self._keys[1], trained[:, 1]).sum())
 
     def left_out_of(self, split: Split, title: str) -> Split:
-        """Return a labelled split to train on, without the examples that are evaluated.
-
-        Raises:
-            DataError: None is left.
-        """
+        """Return a labelled split without the examples that are evaluated, if one is left."""
         keys = example_keys(split)
         evaluated = np.isin(keys[:, 1], self._keys[1])
         other_label = np.isin(keys[:, 0], self._keys[0]) & ~evaluated

@@ -91,9 +91,7 @@ def load_dataset(
 def find_tables(
     dataset: Any, columns: Columns, split_column: str | None = None, only: str = "train"
 ) -> Mapping[str, Table] | None:
-    """Return the splits of data in memory, of a table file or of a folder of tables; ``None`` for
-    any other data set. A table that is not divided is the split ``only``.
-    """
+    """Return the splits of data that are tables; one that is not divided is the split ``only``."""
     if in_memory(dataset):
         return memory_tables(dataset, columns, split_column, only)
     path = user_path(dataset, DataError)
@@ -167,9 +165,7 @@ def load_evaluated(
     split_column: str | None = None,
     alone: bool = False,
 ) -> tuple[Split, Split | None]:
-    """Load a labelled split to evaluate on, and the train split of its set if there is one. Of a
-    folder, what is not asked for need not be there; ``alone``, its train split is not read.
-    """
+    """Load a labelled split to evaluate on, and, unless ``alone``, the train split of its set."""
     tables = find_tables(dataset, columns, split_column, split_name(split))
     wanted = find_split(split, tables or ())
     whole = isinstance(tables, Tables) and "train" in tables and not alone

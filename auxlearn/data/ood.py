@@ -92,9 +92,7 @@ def _no_match(
 
 
 def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Split:
-    """Return a split of any kind but single classes with its labels by those of a model: the one of
-    the same name, ignoring case, or that ``labels`` maps to it. The model may know others.
-    """
+    """Return a split of another kind than classes with its labels by those of a model, or a map."""
     mapping = source.labels or {}
     if source.decision != "sum":
         split.kind.require("decision argmax")
@@ -153,9 +151,7 @@ def load_ood_set(
     kind: Kind = CLASSIFICATION,
     pairs: bool | None = None,
 ) -> OODSet:
-    """Load an out-of-distribution set, of the kind of the labels of the run and, where that is
-    known, of ``pairs`` of texts as its own data are.
-    """
+    """Load an out-of-distribution set, of the kind of the run's labels, and ``pairs`` if known."""
     if source.kind not in (None, kind.name):
         raise ConfigError(
             f"ood: '{source.name}' has kind: {source.kind}, but the run is of {kind.name}: a run "

@@ -75,9 +75,8 @@ FoundKinds = dict[str, tuple[Kind, tuple[str, ...]]]
 def with_found_kind(
     config: RunConfig, dataset: TextDataset | None, known: FoundKinds | None = None
 ) -> RunConfig:
-    """Return the settings with the kind of the labels and its metric, where they say neither, found
-    from the data, which are read once for settings that share what is ``known`` (of a folder, its
-    train files); single classes and absent data change nothing.
+    """Return the settings with the kind of the labels and its metric, as the data have them, where
+    they say neither; ``known`` is shared by settings that read the same data.
     """
     given = "metric" in config.model_fields_set
     config.load_plugins()  # one of them may define the kind

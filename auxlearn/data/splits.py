@@ -24,9 +24,7 @@ _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 
 
 def normalise(text: str) -> str:
-    """Return the letters and digits of a text, case-folded; of "!!!", without any, itself. Marks on
-    a letter, such as the vowel signs of Hindi, belong to it.
-    """
+    """Return the letters, their marks and digits of a text, case-folded; if none, itself."""
     if text.isascii():
         return _NOT_LETTER_OR_DIGIT.sub("", text.casefold()) or text.strip()
     folded = unicodedata.normalize("NFC", text).casefold()

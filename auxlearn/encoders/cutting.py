@@ -46,9 +46,8 @@ def embeddings_cut(encoder: SharedEncoder, span: Tensor) -> Iterator[None]:
 
 @contextmanager
 def feed_forward_cut(encoder: SharedEncoder, choose: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Set the output of the last linear map of every feed-forward block to zero within the context
-    for the tokens, ``(batch, length)``, bool, that ``choose`` returns by the attention weights of
-    the layer, detached, ``(batch, heads, queries, keys)``.
+    """Set the output of every feed-forward block to zero for the tokens, ``(batch, length)``, bool,
+    that ``choose`` returns by attention weights, ``(batch, heads, queries, keys)``.
     """
     check_cuttable(encoder)
     chosen: list[Tensor] = []  # by the attention of a layer, until its feed-forward block

@@ -98,9 +98,7 @@ def _own_gpu() -> int:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context without autocast, in which heads are computed. What is modified within
-    autocast must be used in it as well: the cached cast of a parameter misses in-place changes.
-    """
+    """Return a context without autocast, whose cached casts miss in-place changes."""
     available = torch.amp.is_autocast_available(device.type)
     if available and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)

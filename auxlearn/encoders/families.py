@@ -159,10 +159,8 @@ def _pooled_classes(model: Any, hidden: Tensor, batch: Any) -> Tensor:
 
 
 def _bart_tokens(model: Any, hidden: Tensor) -> Tensor:
-    """Return token logits from hidden states of the decoder, whose input is the corrupted text
-    shifted by one token; in BART's own training (https://arxiv.org/abs/1910.13461) it is the
-    original one, which is the same for pseudo-likelihoods, as nothing left of a masked token is
-    masked.
+    """Return token logits from states of the decoder, which reads the corrupted text shifted by a
+    token; in BART's own training (https://arxiv.org/abs/1910.13461) the original one.
     """
     return model.lm_head(hidden) + model.final_logits_bias[0]
 
@@ -373,8 +371,6 @@ def pairwise_mask(
 
 
 def states_at(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Return the hidden states ``(batch, length, size)`` at some positions ``(batch, length)``,
-    bool and preferably on the CPU, in row-major order: ``(positions.sum(), size)``.
-    """
+    """Return the hidden states at some positions ``(batch, length)``, bool, ``(n, size)``."""
     places = upload(positions.flatten().nonzero().squeeze(1), hidden.device)
     return hidden.flatten(0, 1).index_select(0, places)

@@ -131,9 +131,8 @@ def load_encoder(
 
 
 def around_language_model(model: Any, tokenizer: Any) -> SharedEncoder:
-    """Return an encoder around a masked language model of transformers, which is left as it is; its
-    classification head has no weights. Of a model in another precision it is a copy in float32, in
-    which token probabilities are computed.
+    """Return an encoder around a masked language model, which is left as it is, or a copy of it in
+    float32; its classification head has no weights.
     """
     config: Any = getattr(model, "config", None)
     expected: Any = MODEL_FOR_MASKED_LM_MAPPING.get(type(config), None)

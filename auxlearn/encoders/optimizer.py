@@ -28,9 +28,8 @@ def build_optimizer(
     fused: bool = True,
     factors: Mapping[int, float] | None = None,
 ) -> torch.optim.AdamW:
-    """Return AdamW without weight decay on biases and normalisation weights; on the CPU ``fused``,
-    where each parameter is then read and written once. ``factors`` of the learning rates are by
-    ``id`` of a parameter.
+    """Return AdamW without weight decay on biases and normalisation weights, on the CPU ``fused``;
+    ``factors`` of the learning rates are by ``id`` of a parameter.
     """
     head_rate = learning_rate if head_learning_rate is None else head_learning_rate
     head_decay = weight_decay if head_weight_decay is None else head_weight_decay
@@ -97,9 +96,8 @@ LAST_RATE = 1e-7
 
 
 class Schedule:
-    """A learning-rate schedule of transformers by its name, over ``total`` steps from ``start``: a
-    function of the step alone. It warms up from the first step on, where transformers begins with a
-    rate of 0; ``constant`` does not warm up.
+    """A learning-rate schedule of transformers by its name, over ``total`` steps from ``start``, as
+    a function of the step; it warms up from the first step on, and not from a rate of 0.
     """
 
     def __init__(
@@ -164,9 +162,7 @@ def clipped_step(
     max_grad_norm: float,
     scaler: torch.amp.GradScaler,
 ) -> None:
-    """Make an optimizer step after each group's gradient is clipped to a norm (0: not at all). A
-    scaler leaves out steps whose gradients overflowed, and lowers its scale.
-    """
+    """Make an optimizer step after each group's gradient is clipped to a norm (0: not at all)."""
     for parameter in chain.from_iterable(groups):
         gradient = parameter.grad
         if gradient is not None and 0 in gradient.stride():

@@ -49,9 +49,7 @@ def copy_tensors(targets: Mapping[str, Tensor], values: Mapping[str, Tensor]) ->
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' log messages and progress bars within the context, in which one thread
-    at a time is: loading a model changes torch's defaults for the whole process.
-    """
+    """Silence transformers' messages and bars; one thread loads at a time, by global defaults."""
     with rng.ONE_THREAD:
         verbosity = transformers_logging.get_verbosity()
         bars = transformers_logging.is_progress_bar_enabled()

@@ -65,9 +65,7 @@ def encoder_folder(name: str) -> Path:
 
 
 def encoder_content(name: str) -> dict[str, str]:
-    """Return digests that identify the content of an encoder, the weights that are read included;
-    of the hub's cache the commit, and the weights if they are no safetensors.
-    """
+    """Return digests of an encoder's files and weights, or the commit of the hub's cache."""
     folder = encoder_folder(name)
     weights = weight_files(folder)
     if folder.parent.name == "snapshots":  # named after its commit

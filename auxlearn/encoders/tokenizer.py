@@ -32,9 +32,8 @@ _BEFORE = {
 
 
 def load_tokenizer(name: str, do_lower_case: bool | None = None) -> Any:
-    """Load the fast tokenizer of an encoder, which pads and truncates on the right. Special tokens
-    that the model needs, such as ``[MASK]``, are ordinary text where they stand in a text; those
-    that a user has added, such as ``[E1]``, stay one token.
+    """Load the fast tokenizer of an encoder. Special tokens that the model needs are ordinary text
+    where they stand in a text; those that a user has added, such as ``[E1]``, stay one token.
     """
     with encoder_files(name) as folder:
         if do_lower_case is None and not _casing_is_said(folder):

@@ -61,9 +61,8 @@ def layers_of(body: nn.Module) -> list[nn.Module]:
 
 
 class LowRankAdapters:
-    """`LoRA <https://arxiv.org/abs/2106.09685>`_ by peft: the output of a linear layer of the body,
-    which is frozen, gains ``alpha / rank * B A x``, with B zero at first. The paper adapts queries
-    and values, here all layers but a pooler, as in `QLoRA <https://arxiv.org/abs/2305.14314>`_.
+    """`LoRA <https://arxiv.org/abs/2106.09685>`_ by peft, on all linear layers of the body but a
+    pooler, as in `QLoRA <https://arxiv.org/abs/2305.14314>`_.
     """
 
     def __init__(

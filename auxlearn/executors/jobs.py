@@ -105,9 +105,7 @@ class Executor(ABC):
 def executor_maker(
     executor: str | Mapping[str, Any] | Executor, jobs: int | None, threads: int | None
 ) -> Callable[[Path], AbstractContextManager[Executor]]:
-    """Check an executor that is given by name, with options or as an object; return what makes it
-    for the folder of a sweep, and closes it after the block unless it is the caller's own.
-    """
+    """Check an executor given by name, options or object; return what makes and closes it."""
     if isinstance(executor, Executor):
         if jobs is not None or threads is not None:
             raise ConfigError(

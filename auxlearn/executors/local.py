@@ -27,9 +27,8 @@ def default_threads(jobs: int) -> int:
 
 @register_executor("local")
 class LocalExecutor(Executor):
-    """Runs trials in processes of this machine, by the loky of joblib: an executor of one process
-    for each slot, so that its death fails one trial, and so that it starts and imports once for
-    many.
+    """Runs trials in processes of this machine, by the loky of joblib, one for each slot, so that a
+    death fails one trial and a process imports once for many.
     """
 
     def __init__(

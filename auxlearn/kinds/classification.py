@@ -101,8 +101,7 @@ class Classification(Kind):
 
     def smooth(self, logits: Tensor, targets: Tensor, metric: str) -> Tensor:
         """Return the expected error of classes drawn by the probabilities, or one minus the F1 of
-        expected counts over the classes of the labels, as a batch has no information on the recall
-        of others.
+        expected counts over the classes of the labels.
         """
         chosen = logits.softmax(-1)
         if metric == "accuracy":

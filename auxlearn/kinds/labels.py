@@ -104,9 +104,8 @@ def _is_fraction(text: str) -> bool:
 def _check_missing(
     table: Table, column: str, labels: Sequence[Sequence[str]], kind: str, keep_null: bool
 ) -> None:
-    """Check that no label is missing. ``-`` and ``--`` stand for one (SNLI) unless ``+`` or ``++``
-    is a label as well, ``?`` unless ``!`` is; ``-100``, which losses leave out, unless another
-    number is negative, and ``-1`` beside names.
+    """Check that no label is missing. ``-``, ``--`` and ``?`` stand for one unless there is ``+``,
+    ``++`` or ``!``; ``-100`` unless another number is negative; ``-1`` beside names.
     """
     names = {name for names in labels for name in names}
     missing = {""}

@@ -273,9 +273,8 @@ def _are_indicators(rows: Sequence[Sequence[Any]]) -> bool:
 def _check_joined(
     table: Table, column: str, labels: Sequence[tuple[str, ...]], renamed: Collection[str]
 ) -> None:
-    """Check that no label is several, joined by something other than ``|``: in a column of cells
-    with one name each, those that share a part with another one are. What the user has ``renamed``
-    is one label.
+    """Check that no label is several, joined by something other than ``|``, unless it is
+    ``renamed``; in a column of single names those that share a part with another one are.
     """
     names = list(dict.fromkeys(name for names in labels for name in names))
     cells = (cell for cell, names in zip(table.columns[column], labels, strict=True) if names)

@@ -52,9 +52,7 @@ SUBSTITUTION = ["example", "epoch", "step", "task", "position", "masked", "subst
 def token_table(
     records: Sequence[PerturbationRecord], tokenizer: Any, tagger: Tagger | None = None
 ) -> DataFrame:
-    """Return the masked tokens, one row each. ``kept_pos``: the word kept the first two letters of
-    its tag (all nouns are one class, all verbs another); missing without a tagger or a change.
-    """
+    """Return the masked tokens, one row each; ``kept_pos``: the tag of the word is alike."""
     import pandas
 
     rows = []

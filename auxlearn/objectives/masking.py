@@ -124,9 +124,7 @@ def rescale_texts(
     mean: float,
     arranged: Callable[[Tensor, Batch], Tensor] = lambda probabilities, batch: probabilities,
 ) -> Iterator[Tensor]:
-    """Yield the mask probabilities of so many texts at a time by :func:`rescale_to_mean`,
-    ``(tokens,)``; ``arranged`` changes those of a batch, ``(batch, length)``.
-    """
+    """Yield mask probabilities, ``(tokens,)``, of so many texts at a time, as ``arranged``."""
     for indices in torch.arange(len(texts)).split(CHUNK_TEXTS):
         batch = collate(texts, indices)
         padded = pad_token_values(texts, scores, indices, 0)

@@ -155,9 +155,8 @@ class RunFolder:
 
     @contextmanager
     def locked(self, config: RunConfig) -> Iterator[None]:
-        """Lock the folder within the block, and create it for the configuration if it is missing;
-        if the block fails before a step is recorded, it is left free for other settings. A finished
-        run that cannot be written to is only read.
+        """Lock the folder within the block; create it, or free it if the block fails before a
+        step. A finished run that cannot be written to is only read.
         """
         if self.finished and not os.access(self.path, os.W_OK):
             self._check_folder_belongs_to(config)

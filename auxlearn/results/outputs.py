@@ -55,9 +55,7 @@ def check_output_file(
 
 
 def check_output_folder(path: Path, allowed: str = "") -> None:
-    """Check, before any work is done, that a folder can be written into: it must not be that of a
-    run, a sweep, an encoder or a data set, but for its own kind.
-    """
+    """Check that a folder can be written into, and is none of another run, sweep, model or data."""
     check_output(path)
     check_unowned(path)
     check_no_split(path)

@@ -165,9 +165,7 @@ class Evaluation:
 
 
 def evaluations_frame(evaluations: Mapping[str, Evaluation]) -> pandas.DataFrame:
-    """Return the scores on sets, and on their subsets, as a table: examples and metrics, the same
-    on unseen examples, those of the majority baseline, loss, and unknown labels if there are any.
-    """
+    """Return the scores on sets and their subsets as a table, with what is known beside them."""
     import pandas
 
     rows: dict[str, dict[str, float | None]] = {}

@@ -125,9 +125,7 @@ def _written(
 
 
 def metrics_table(evaluations: Mapping[str, Evaluation]) -> DataFrame:
-    """Return the metrics of evaluation sets, their subsets and paired examples: on all examples,
-    on those whose text is not in train if there are others, and of the majority class.
-    """
+    """Return the metrics of sets and their parts: of all, unseen and majority predictions."""
     seen = any(evaluation.seen_examples for evaluation in evaluations.values())
     paired = any(evaluation.pair_accuracy is not None for evaluation in evaluations.values())
     metrics = list(next(iter(evaluations.values())).all.metrics)

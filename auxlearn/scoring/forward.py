@@ -94,9 +94,7 @@ class UnpaddedBatch:
 
 
 def scoring_pass(encoder: SharedEncoder, dtype: torch.dtype = torch.float32) -> ScoringPass:
-    """Return the fastest scoring pass for an encoder, whose weights must not change meanwhile.
-    Output layer and sum over the vocabulary are in float32: rounding logits costs accuracy.
-    """
+    """Return the fastest scoring pass; output layer and sums over the vocabulary are in float32."""
     if encoder.family.stack is None:
         return WholePass(encoder, dtype)
     return TargetPass(encoder, encoder.family.stack(encoder.body), dtype)

@@ -292,9 +292,7 @@ def _runs(sorted_values: Tensor) -> list[slice]:
 
 
 class _Body:
-    """Computes the states of copies in batches that fit into memory, of ``budget`` tokens at most;
-    if the device runs out of memory, the budget becomes half of the batch that failed.
-    """
+    """Computes states of copies in batches of ``budget`` tokens; out of memory, it is halved."""
 
     def __init__(self, forward: ScoringPass, budget: int) -> None:
         self._forward = forward

@@ -56,9 +56,7 @@ def published_problem(name: str) -> str | None:
 
 
 def named_by_sweep(name: str, sweep: Path) -> str | None:
-    """Return the published results that a sweep names, as :func:`read_published` takes them, unless
-    they are a file outside of its folder: a sweep from elsewhere may name any file of this machine.
-    """
+    """Return the published results that a sweep names, unless outside of its folder."""
     if not name.endswith(_SUFFIXES):
         return name
     path = user_path(sweep / name, ConfigError)

@@ -57,9 +57,8 @@ class TrainingState:
 
 
 class CheckpointFolder:
-    """The checkpoints of one run: the latest, and the weights of the best evaluation. One of
-    another ``run`` (settings and inputs) is refused; ``check`` is called before anything is
-    written.
+    """The latest checkpoint of a ``run`` (settings and inputs), and the best weights; ``check`` is
+    called before anything is written.
     """
 
     def __init__(self, path: Path, run: str = "", check: Callable[[], None] = lambda: None) -> None:

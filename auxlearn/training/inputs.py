@@ -77,9 +77,8 @@ def changes_in(
     now: Callable[[str, Content], Content],
     exists: Callable[[str], bool] = lambda name: True,
 ) -> InputChanges:
-    """Compare recorded inputs with what ``now`` returns for each, given its name and its content.
-
-    What ``exists`` and can no longer be read has changed; what does not is missing.
+    """Compare recorded inputs with what ``now`` returns for each by name and content; what
+    ``exists`` and cannot be read has changed.
     """
     changed, missing = [], []
     for name, before in recorded.items():

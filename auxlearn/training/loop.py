@@ -47,9 +47,8 @@ LOG_EVERY = 10
 
 @dataclass(eq=False)
 class Loop(ABC):
-    """Optimizer steps from the latest checkpoint to the last one, which may end early.
-
-    Of several processes the leader reads and writes checkpoints, and tells the others of them.
+    """Optimizer steps from the latest checkpoint to the last one, which may end early. Of several
+    processes the leader reads and writes checkpoints.
     """
 
     title: ClassVar[str] = "training"

@@ -33,9 +33,7 @@ def calling(
     name: str | None = None,
     inputs: Batch | TokenizedTexts | None = None,
 ) -> Iterator[None]:
-    """Turn an exception of a plug-in's method into one line that names the plug-in; refuse one that
-    changes its ``inputs`` in place, which others read as well.
-    """
+    """Name the plug-in whose method raises, or changes its ``inputs`` in place, in one line."""
     gradients = torch.is_grad_enabled()
     before = versions_of(inputs)
     try:

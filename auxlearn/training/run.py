@@ -71,11 +71,8 @@ def train_run(
     dataset: TextDataset | None = None,
     processes: Processes = ALONE,
 ) -> RunResults:
-    """Train and evaluate one run of a resolved configuration, or resume an unfinished one, or
-    return the results of a finished one.
-
-    A data set in memory is saved as the folder that ``config.dataset`` names. Of several processes
-    this is the leader; the others call :func:`follow`.
+    """Train and evaluate one run of a resolved configuration, resume it, or return its results. Of
+    several processes this is the leader; the others call :func:`follow`.
     """
     folder = RunFolder.of(config)
     config = folder.with_own_data(config)

@@ -384,8 +384,8 @@ class RunStep:
         lookahead: int = 0,
         apart: bool = False,
     ) -> Iterator[tuple[Term, Tensor]]:
-        """Yield the loss of each term, or of each member of its task (``apart``), with its graph;
-        over all processes those of an objective sum to its mean loss over the whole batch.
+        """Yield the loss of each term, or of each member (``apart``), with its graph; they sum to
+        the mean loss of an objective over the whole batch.
         """
         model, step = self.model if model is None else model, self.number + lookahead
         if not lookahead:

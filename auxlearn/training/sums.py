@@ -232,9 +232,7 @@ class _Sum(torch.autograd.Function):
 
 
 def sum_with_graph(processes: Processes, gradient: Gradient, like: Sequence[Tensor]) -> Gradient:
-    """Return the sum of a gradient over all processes, to be differentiated once: as the sum of a
-    function of each process. Entries of ``like`` that require no gradient have no graph.
-    """
+    """Return the sum of a gradient over all processes, to be differentiated once."""
     if processes.count == 1:
         return gradient
     places = [place for place, tensor in enumerate(like) if tensor.requires_grad]

@@ -153,10 +153,8 @@ def train_resolved(
     dataset: TextDataset | None = None,
     executor: Executor | None = None,
 ) -> RunResults:
-    """Train by a rule of any kind: one run, or those that the rule compares, which an executor
-    (closed by the caller) runs, or which follow one another in this process.
-
-    A data set in memory is saved as the folder that ``config.dataset`` names.
+    """Train by a rule of any kind: one run, or those that it compares, by an executor that the
+    caller closes, or one after another in this process.
     """
     from auxlearn.encoders.device import usual_torch
     from auxlearn.training import run

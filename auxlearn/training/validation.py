@@ -147,9 +147,8 @@ class ValidationObjective:
 
     @cached_property
     def constant_loss(self) -> float:
-        """Loss of the best prediction that is the same for every example: the smooth macro-F1 of a
-        balanced batch is 1 / classes, of a smaller one, by equal probabilities, 2 / (classes +
-        examples).
+        """Loss of the best constant prediction: the smooth macro-F1 of a balanced batch is 1 /
+        classes, of a smaller one 2 / (classes + examples).
         """
         if self._balanced:
             classes = len(self.labels.unique())

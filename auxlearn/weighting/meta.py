@@ -296,9 +296,7 @@ class Meta(LogitWeighting):
         self.apply_weight_gradient(self._charged(factors * by_weight.to(factors)))
 
     def _charged(self, gains: Tensor) -> Tensor:
-        """Return the gains, with the price of each auxiliary objective: Adam sees whether the loss
-        falls along a step, hardly by how much, so that it has to fall by more than the price.
-        """
+        """Return the gains with the price of each auxiliary objective, which Adam has to exceed."""
         # A share of what the primary task contributes on average over the run so far, not of what
         # it does now: once that has learned what it can, noise alone would exceed it.
         contribution = abs(float(gains[0]))

@@ -98,10 +98,7 @@ _NEUTRAL: list[tuple[re.Pattern[str], str]] = [
 
 
 def neutral(text: str) -> str:
-    """Replace the words of a text that reveal its library, by the same words for all libraries.
-
-    Technical terms (sparse, axis, batch, regression) are kept: a classifier is to learn them.
-    """
+    """Replace words that reveal a library, by the same for all; technical terms are kept."""
     for pattern, replacement in _NEUTRAL:
         text = pattern.sub(replacement, text)
     return re.sub(r"\s+", " ", text).strip()

@@ -81,8 +81,8 @@ def together(branches: Sequence[Weights]) -> Weights:
 
 
 def search(tasks: int, rule: Branches, gains: Gains) -> Iterator[list[Weights]]:
-    """Yield the branches to train next, by the gains of all that have been trained: each task alone
-    with the first share, then with a higher or lower one; at last all that were better.
+    """Yield branches by the gains so far: each task alone with the first share, then with a higher
+    or lower one; at last all that were better.
     """
     first, lower, higher = rule.shares
     begun = [alone(task, first, tasks) for task in range(tasks)]

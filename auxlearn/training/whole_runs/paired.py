@@ -55,9 +55,7 @@ def fitted_beta(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def calibrated_log_losses(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the log loss of each example after cross-fitted temperature scaling, in nats; the
-    halves alternate within each class, so that both have examples of each.
-    """
+    """Return the log losses after cross-fitted temperature scaling; classes are halved evenly."""
     order = np.argsort(labels, kind="stable")
     half = np.empty(len(labels), dtype=int)
     half[order] = np.arange(len(labels)) % 2
