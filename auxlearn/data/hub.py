@@ -124,8 +124,8 @@ def _splits(
     folder: str = "",
     own: bool = False,
 ) -> Source:
-    """Return the splits of an id, or of a folder, which no file may lead out of. CSV is read as in a
-    folder: pandas takes classes such as NA for missing values.
+    """Return the splits of an id, or of a folder, which no file may lead out of. CSV is read as in
+    a folder: pandas takes classes such as NA for missing values.
     """
     import datasets
     from datasets.packaged_modules.csv.csv import CsvConfig
