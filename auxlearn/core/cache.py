@@ -72,7 +72,7 @@ class TensorCache:
         path = self.folder / f"{key}.safetensors"
         tensors = _read(path)
         if tensors is None:
-            with self._lock(path):
+            with self._lock(path) as unfinished:
                 tensors = _read(path)  # another process may have written them meanwhile
                 if tensors is None:
                     if path.exists():
@@ -81,7 +81,7 @@ class TensorCache:
                         )
                     tensors = {name: value.contiguous() for name, value in compute().items()}
                     header = {"key": key, "sha256": _checksum(tensors)}
-                    with replaced_file(path) as temporary:
+                    with replaced_file(path, unfinished) as temporary:
                         save_file(tensors, temporary, header)
         return tensors
 
@@ -111,8 +111,10 @@ class TensorCache:
             return {name: _mapped(file, first[name]) for name, file in files.items()}
 
     @contextmanager
-    def _lock(self, path: Path) -> Iterator[None]:
-        """Lock an entry within the block; while another process computes it, say so."""
+    def _lock(self, path: Path) -> Iterator[Path]:
+        """Lock an entry within the block, and return where it is written first; while another
+        process computes it, say so.
+        """
 
         def waiting(owner: str) -> None:
             logger.info("waiting for a cache entry that %s computes (%s)", owner, path.name)
@@ -123,9 +125,9 @@ class TensorCache:
         except OSError as error:
             raise self._unusable(error) from None
         try:
-            for part in self.folder.glob(f".{path.name[:40]}.*{PART}"):  # left by a kill
-                part.unlink(missing_ok=True)
-            yield
+            unfinished = path.with_name(f".{path.name}{PART}")
+            unfinished.unlink(missing_ok=True)  # left by a kill
+            yield unfinished
         finally:
             lock.release()
 

@@ -36,9 +36,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def replaced_file(path: Path) -> Iterator[Path]:
-    """Write a file atomically, by what writes to the path that the block is given."""
-    temporary = _temporary(path)
+def replaced_file(path: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """Write a file atomically, by what writes to the path that the block is given: one of its own,
+    or that of a writer that no other process writes beside.
+    """
+    temporary = temporary or _temporary(path)
     try:
         with _told(path):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from auxlearn.core.cache import TensorCache, content_key
-from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.errors import DataError, UserError, shorten
 from auxlearn.core.files import opened, refuse_lfs_pointer, replaced_file, user_path
 from auxlearn.core.processes import threads_given
 from auxlearn.core.progress import ProgressBar, no_progress_bar
@@ -118,6 +118,13 @@ class Texts(Sequence[str]):
                 yield {name: _tensor(row[name]) for name in row.column_names}
         except multiprocess.TimeoutError as error:  # of what an interruption ended
             raise KeyboardInterrupt from error
+        except RuntimeError as error:
+            if "abruptly died" not in str(error):  # the words of datasets alone tell it
+                raise
+            raise UserError(
+                f"one of the {processes} processes that tokenise was ended, as the system does "
+                "where memory is short: run the same command again, with OMP_NUM_THREADS=1"
+            ) from None
         finally:
             if shown:
                 bars.enable_progress_bar()

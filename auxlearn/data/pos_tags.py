@@ -8,7 +8,7 @@ import importlib
 import re
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import is_mark
-from auxlearn.data.tokens import CHUNK_TEXTS, Tokenization, TokenizedTexts
+from auxlearn.data.tokens import Tokenization, TokenizedTexts, chunks
 
 Tagger = Callable[[list[str]], list[str]]  # returns the part of speech of each word of a text
 
@@ -72,22 +72,25 @@ TAGGERS: dict[str, Callable[[], Tagger]] = {
 
 def token_tags(
     split: Split, texts: TokenizedTexts, tokenization: Tokenization, tagger: Tagger
-) -> list[str | None] | None:
-    """Return the part of speech of each token: that of the word that it begins in."""
-    tags: list[str | None] = []
-    ids: list[int] = []
-    for start in range(0, len(split), CHUNK_TEXTS):
-        part = slice(start, start + CHUNK_TEXTS)
-        pairs = None if split.text_pairs is None else list(split.text_pairs[part])
-        for number, encoding, kept in tokenization.encodings(list(split.texts[part]), pairs):
-            sources = [split.texts[start + number]]
-            if pairs is not None:
-                sources.append(pairs[number])
+) -> Iterator[list[str | None] | None]:
+    """Yield the part of speech of each token, that of the word that it begins in, so many texts at
+    a time; ``None`` where the tokens are those of other texts.
+    """
+    if len(split) != len(texts):
+        yield None
+        return
+    for start, end in chunks(split.texts, split.text_pairs):
+        tags: list[str | None] = []
+        ids: list[int] = []
+        first = list(split.texts[start:end])
+        second = None if split.text_pairs is None else list(split.text_pairs[start:end])
+        for number, encoding, kept in tokenization.encodings(first, second):
+            sources = [first[number]] if second is None else [first[number], second[number]]
             all_ids, all_tags = encoding.ids, _tags_of(encoding, sources, tagger)
             ids += (all_ids[place] for place in kept)
             tags += (all_tags[place] for place in kept)
-    same = torch.equal(torch.tensor(ids, dtype=texts.input_ids.dtype), texts.input_ids)
-    return tags if same else None
+        expected = texts.input_ids[texts.offsets[start] : texts.offsets[end]]
+        yield tags if torch.equal(torch.tensor(ids, dtype=expected.dtype), expected) else None
 
 
 def _tags_of(encoding: Any, sources: Sequence[str], tagger: Tagger) -> list[str | None]:

@@ -257,7 +257,7 @@ class Tokenization:
         """Yield the arrays of so many texts at a time: those of their tokens, the ``lengths`` of
         the rows of tokens, and the number of ``rows`` of each text.
         """
-        for start, end in _chunks(texts, pairs):
+        for start, end in chunks(texts, pairs):
             others = None if pairs is None else list(pairs[start:end])
             arrays = self._chunk(list(texts[start:end]), others)
             yield {name: torch.from_numpy(values) for name, values in arrays.items()}
@@ -283,7 +283,7 @@ class Tokenization:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         lines = texts["text"].to_pylist()
-        rows = [self._chunk(lines[start:end], None) for start, end in _chunks(lines, None)]
+        rows = [self._chunk(lines[start:end], None) for start, end in chunks(lines, None)]
         return pyarrow.table({name: pyarrow.array([row[name] for row in rows]) for name in rows[0]})
 
     def _chunk(self, texts: list[str], pairs: list[str] | None) -> dict[str, np.ndarray]:
@@ -386,7 +386,7 @@ class Tokenization:
         """
         starts: list[int] = []
         before = 0
-        for begin, end in _chunks(texts, None):
+        for begin, end in chunks(texts, None):
             chunk = list(texts[begin:end])
             words = [text.split(" ") for text in chunk]
             for number, of_text in groupby(self.encodings(chunk), itemgetter(0)):
@@ -410,7 +410,7 @@ class Tokenization:
         return torch.tensor(starts, dtype=torch.int64)
 
 
-def _chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[tuple[int, int]]:
+def chunks(texts: Sequence[str], text_pairs: Sequence[str] | None) -> Iterator[tuple[int, int]]:
     """Yield the ends of runs of texts of bounded number and length; one of no texts if none."""
     start = characters = 0
     for index, text in enumerate(texts):

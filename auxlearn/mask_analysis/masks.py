@@ -217,11 +217,11 @@ def _tags(
         notes.append(f"no parts of speech: there is no tagger; {ADVICE}")
         return None, None
     tokenization = Tokenization(tokenizer, config.max_length, config.windowing)
-    tags = token_tags(split, texts, tokenization, tagger[0])
-    if tags is None:
+    pieces = list(token_tags(split, texts, tokenization, tagger[0]))
+    if None in pieces:
         notes.append(f"no parts of speech: the texts of {task} are not those of the data set")
         return None, None
-    return tagger[1], tags
+    return tagger[1], [tag for tags in pieces for tag in tags or ()]
 
 
 def _shown(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -223,14 +223,32 @@ class ObjectiveContext:
         Raises:
             ConfigError: The training texts are not those of the data set, but perturbed ones.
         """
+        return [tag for tags in self._token_tags(tagger, corpus) for tag in tags]
+
+    def tag_scores(
+        self, tagger: Tagger, score: Callable[[str], float], corpus: str | None = None
+    ) -> Tensor:
+        """Return the score of the tag of each token, ``(tokens,)``, float64, mapped from a file.
+
+        Args:
+            tagger: As for :meth:`token_tags`, whose errors it has.
+            score: Returns the score of a tag; of "" for tokens that belong to no word.
+            corpus: As for :meth:`token_tags`.
+        """
+        return self.cache.joined(
+            torch.tensor([score(tag or "") for tag in tags], dtype=torch.float64)
+            for tags in self._token_tags(tagger, corpus)
+        )
+
+    def _token_tags(self, tagger: Tagger, corpus: str | None) -> Iterator[list[str | None]]:
         split = self.split if corpus is None else self.read_corpus(corpus)
-        tags = token_tags(split, self.texts_of(corpus), self._tokenization, tagger)
-        if tags is None:
-            raise ConfigError(
-                f"'{self.name}' tags the words of the training texts, which perturbed_text has "
-                "changed: leave perturbed_text out"
-            )
-        return tags
+        for tags in token_tags(split, self.texts_of(corpus), self._tokenization, tagger):
+            if tags is None:
+                raise ConfigError(
+                    f"'{self.name}' tags the words of the training texts, which perturbed_text has "
+                    "changed: leave perturbed_text out"
+                )
+            yield tags
 
     def read_corpus(self, path: str | Path) -> Split:
         """Read a file of unlabelled texts; it becomes part of the run's identity.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,10 +20,13 @@ from auxlearn.core.registry import register_task
 from auxlearn.data.batches import Batch
 from auxlearn.data.tokens import TokenizedTexts, vocabulary_ids
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import CHUNK_TEXTS, PIECE_TOKENS, count_tokens, look_up
 from auxlearn.tasks.base import ScoredMasking, ScoredMaskingOptions
 
 #: Masks of each text from which its rates are counted before training.
 DRAWS = 40
+
+COUNTED_TEXTS = 1 << 12  # texts whose pairs of tokens are counted at once
 
 
 class InforMaskOptions(ScoredMaskingOptions):
@@ -65,23 +70,33 @@ class InforMask(ScoredMasking):
     options: InforMaskOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        ids, maskable = self.texts.input_ids.long(), self.texts.maskable
+        ids = self.texts.input_ids
         if self.options.rates:
-            return rates_of(context, self.options.rates)[ids]
+            return context.cache.joined(look_up(rates_of(context, self.options.rates), ids))
+        counts = context.cache.joined(self._counts(context))
+        if self.options.by == "text":
+            return counts
+        totals = torch.zeros(int(ids.max()) + 1, dtype=torch.float64)
+        columns = (column.split(PIECE_TOKENS) for column in (ids, self.texts.maskable, counts))
+        for piece, maskable, count in zip(*columns, strict=True):
+            totals.index_add_(0, piece[maskable], count[maskable])
+        means = totals / count_tokens(self.texts, len(totals)).clamp(min=1)
+        return context.cache.joined(look_up(means, ids))
+
+    def _counts(self, context: ObjectiveContext) -> Iterator[Tensor]:
+        """Yield in how many of so many masks each token is, for so many texts at a time."""
         generator = context.generator("informask")
-        counts = torch.zeros(len(ids), dtype=torch.float64)
         with context.progress("informative masks", len(self.texts)) as advance:
-            for start, stop in zip(self.texts.offsets, self.texts.offsets[1:], strict=False):
-                inside = maskable[start:stop].nonzero().squeeze(1) + start
-                pmi = self._pmi(ids[inside])
-                for _ in range(DRAWS):
-                    counts[inside] += self._best(pmi, self.options.probability, generator)
-                advance(1)
-        if self.options.by == "token":
-            totals = torch.zeros(int(ids.max()) + 1, dtype=torch.float64)
-            totals.index_add_(0, ids[maskable], counts[maskable])
-            counts = (totals / ids[maskable].bincount(minlength=len(totals)).clamp(min=1))[ids]
-        return counts
+            for indices in torch.arange(len(self.texts)).split(CHUNK_TEXTS):
+                part = self.texts.select(indices)
+                counts = torch.zeros(len(part.input_ids), dtype=torch.float64)
+                for start, stop in pairwise(part.offsets.tolist()):
+                    inside = part.maskable[start:stop].nonzero().squeeze(1) + start
+                    pmi = self._pmi(part.input_ids[inside])
+                    for _ in range(DRAWS):
+                        counts[inside] += self._best(pmi, self.options.probability, generator)
+                    advance(1)
+                yield counts
 
     def arranged(self, probabilities: Tensor, batch: Batch) -> Tensor:
         """Return mask probabilities by ``unit`` and ``reverse``; masks of texts are reversed."""
@@ -116,12 +131,17 @@ class InforMask(ScoredMasking):
 
 def text_pairs(texts: TokenizedTexts) -> Any:
     """Return in how many texts every two tokens of the vocabulary stand, a sparse matrix."""
-    ids, maskable = texts.input_ids.numpy(), texts.maskable.numpy()
-    rows = np.repeat(np.arange(len(texts)), texts.lengths.numpy())[maskable]
-    shape = (len(texts), int(ids.max(initial=0)) + 1)
-    present = csr_array((np.ones(len(rows), np.int32), (rows, ids[maskable])), shape=shape)
-    present.data[:] = 1
-    return (present.T @ present).tocsr()
+    size = int(texts.input_ids.max()) + 1
+    together = csr_array((size, size), dtype=np.int32)
+    for indices in torch.arange(len(texts)).split(COUNTED_TEXTS):
+        part = texts.select(indices)
+        ids, maskable = part.input_ids.numpy(), part.maskable.numpy()
+        rows = np.repeat(np.arange(len(part)), part.lengths.numpy())[maskable]
+        places = rows, ids[maskable]
+        present = csr_array((np.ones(len(rows), np.int32), places), shape=(len(part), size))
+        present.data[:] = 1
+        together += present.T @ present
+    return together
 
 
 def best_mask(

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import groupby, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
+from auxlearn.core.cache import TensorCache
 from auxlearn.core.registry import register_task
 from auxlearn.data.batches import Batch, pad_token_values
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.objectives.context import ObjectiveContext
+from auxlearn.objectives.masking import CHUNK_TEXTS, PIECE_TOKENS
 from auxlearn.tasks.base import MaskingOptions
 from auxlearn.tasks.random_mlm import RandomMLM
 
 #: Words of the longest collocation.
 LONGEST = 5
+
+PLACES = 1 << 18  # places of words that are looked at at once
 
 #: Words by the ids of their tokens, and a run of words.
 Word = tuple[int, ...]
@@ -67,12 +71,8 @@ class PMI(RandomMLM):
         super().prepare(context)
         options = self.options
         counted = context.texts_of(options.counts) if options.counts else self.texts
-        best = collocations(counted, options.min_count, options.collocations)
-        self.unit = torch.full((len(self.texts.input_ids),), -1)
-        for words, tokens in runs(self.texts):
-            for start, stop in cut(words, best):
-                first, last = tokens[start], tokens[stop - 1]
-                self.unit[first[0] : last[1]] = int(self.texts.words[first[0]])
+        best = collocations(counted, options.min_count, options.collocations, context.cache)
+        self.unit = context.cache.joined(marked(self.texts, best))
 
     def units(self, batch: Batch, generator: torch.Generator) -> Tensor:
         return pad_token_values(self.texts, self.unit, batch.indices, -1)
@@ -90,36 +90,104 @@ def runs(texts: TokenizedTexts) -> Iterator[tuple[Words, list[tuple[int, int]]]]
                 yield tuple(tuple(ids[start:stop]) for start, stop in tokens), tokens
 
 
-def ngram_counts(texts: Sequence[Words], min_count: int) -> list[Counter[Words]]:
+def marked(texts: TokenizedTexts, collocations: set[Words]) -> Iterator[Tensor]:
+    """Yield the unit of each token, ``(tokens,)``, so many texts at a time: the number of its first
+    word; -1 for special tokens.
+    """
+    for part in _parts(texts):
+        units = torch.full((len(part.input_ids),), -1)
+        for words, tokens in runs(part):
+            for start, stop in cut(words, collocations):
+                first, last = tokens[start], tokens[stop - 1]
+                units[first[0] : last[1]] = int(part.words[first[0]])
+        yield units
+
+
+def _parts(texts: TokenizedTexts) -> Iterator[TokenizedTexts]:
+    return map(texts.select, torch.arange(len(texts)).split(CHUNK_TEXTS))
+
+
+def ngram_counts(
+    texts: Iterable[Words], min_count: int, cache: TensorCache
+) -> list[dict[Words, int]]:
     """Return how often n-grams of 1 to 5 words occur: all of 1, of others those of ``min_count``.
 
-    An n-gram cannot be more frequent than its parts, so that only n-grams of frequent parts are
-    counted. ``counts[n][()]`` is the number of places of n-grams of ``n`` words.
+    An n-gram is a pair of n-grams of a word less that begin at neighbouring places. It cannot be
+    more frequent than these, so that only pairs of frequent ones are counted. ``counts[n][()]`` is
+    the number of places of n-grams of ``n`` words.
     """
-    counts: list[Counter[Words]] = [Counter()]
+    numbers: dict[Word, int] = {}
+    lengths: Counter[int] = Counter()
+
+    def numbered(words: Words) -> Tensor:
+        lengths[len(words)] += 1
+        return torch.tensor([*(numbers.setdefault(word, len(numbers)) for word in words), -1])
+
+    end = torch.full((LONGEST,), -1)  # so that all have places, however short the texts
+    # The number of the n-gram that begins at each place, or -1.
+    at = cache.joined(chain(map(numbered, texts), [end]))
+    grams: list[Words] = [(word,) for word in numbers]
+    times = torch.zeros(len(grams), dtype=torch.int64)
+    for piece in at.split(PLACES):
+        times += piece[piece >= 0].bincount(minlength=len(grams))
+    counts: list[dict[Words, int]] = [{}]
     for n in range(1, LONGEST + 1):
-        occurring: Counter[Words] = Counter()
-        for words in texts:
-            occurring[()] += max(0, len(words) - n + 1)
-            for start in range(len(words) - n + 1):
-                gram = words[start : start + n]
-                if n < 3 or (gram[1:] in counts[-1] and gram[:-1] in counts[-1]):
-                    occurring[gram] += 1
-        counts.append(
-            Counter({g: c for g, c in occurring.items() if n == 1 or not g or c >= min_count})
-        )
+        if n > 1:
+            pairs, times = _frequent_pairs(at, len(grams), min_count, cache)
+            at = cache.joined(
+                torch.where(torch.isin(here, pairs), torch.searchsorted(pairs, here), -1)
+                for here in _pairs(at, len(grams))
+            )
+            both = [divmod(pair, len(grams)) for pair in pairs.tolist()]
+            grams = [grams[first] + grams[second][-1:] for first, second in both]
+        places = sum(count * max(0, length - n + 1) for length, count in lengths.items())
+        counts.append({(): places, **dict(zip(grams, times.tolist(), strict=True))})
     return counts
 
 
-def pmi(counts: Sequence[Counter[Words]]) -> dict[Words, float]:
+def _pairs(at: Tensor, grams: int) -> Iterator[Tensor]:
+    """Yield the numbers of the pairs of n-grams at each place and the next, or -1, so many at a
+    time: that of the first times the number of n-grams, and that of the second.
+    """
+    for start in range(0, len(at), PLACES):
+        here = at[start : start + PLACES + 1]
+        first, second = here[:-1], here[1:]
+        yield torch.where((first >= 0) & (second >= 0), first * grams + second, -1)
+
+
+def _frequent_pairs(
+    at: Tensor, grams: int, min_count: int, cache: TensorCache
+) -> tuple[Tensor, Tensor]:
+    """Return the pairs of n-grams that occur so often, ascending, and how often they do. They are
+    divided by their remainders into shares, which are counted one after the other.
+    """
+    shares = -(-len(at) // PIECE_TOKENS)
+
+    def divided(pairs: Tensor) -> dict[str, Tensor]:
+        pairs = pairs[pairs >= 0]
+        rests = pairs % shares
+        parts = pairs[rests.argsort()].split(rests.bincount(minlength=shares).tolist())
+        return {str(rest): part for rest, part in enumerate(parts)}
+
+    frequent = []
+    for pairs in cache.joined_by_name(map(divided, _pairs(at, grams))).values():
+        kinds, times = pairs.unique(return_counts=True)
+        frequent.append(torch.stack([kinds, times])[:, times >= min_count])
+    kinds, times = torch.cat(frequent, 1)
+    order = kinds.argsort()
+    return kinds[order], times[order]
+
+
+def pmi(counts: Sequence[Mapping[Words, int]]) -> dict[Words, float]:
     """Return the PMI, with squared probability, of the n-grams of 2 and more words that attract.
 
     "new york" occurs in 2 of the 3 pairs of words, "new" and "york" each 2 times of 6: the
     logarithm of (2/3)^2 / (1/3)^2.
 
     >>> new, york, the = (1,), (2,), (3,)
-    >>> counts = ngram_counts([(new, york), (new, york), (the, the)], min_count=2)
-    >>> {w: round(value, 6) for w, value in pmi(counts).items()}
+    >>> words = {(): 6, (new,): 2, (york,): 2, (the,): 2}
+    >>> pairs = {(): 3, (new, york): 2}
+    >>> {w: round(value, 6) for w, value in pmi([{}, words, pairs]).items()}
     {((1,), (2,)): 1.386294}
     """
     logs = [
@@ -139,9 +207,12 @@ def pmi(counts: Sequence[Counter[Words]]) -> dict[Words, float]:
     return values
 
 
-def collocations(texts: TokenizedTexts, min_count: int, most: int) -> set[Words]:
+def collocations(
+    texts: TokenizedTexts, min_count: int, most: int, cache: TensorCache
+) -> set[Words]:
     """Return the n-grams of the highest PMI, so many at most."""
-    values = pmi(ngram_counts([words for words, _ in runs(texts)], min_count))
+    found = (words for part in _parts(texts) for words, _ in runs(part))
+    values = pmi(ngram_counts(found, min_count, cache))
     return set(sorted(values, key=lambda words: (-values[words], words))[:most])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -45,14 +44,18 @@ class PartOfSpeech(ScoredMasking):
         tagger = find_tagger()
         if tagger is None:
             raise ConfigError(f"{context.name} needs a part-of-speech tagger: {ADVICE}")
-        tags = context.token_tags(tagger[0], self.options.corpus)
-        weight = {tag: weight_of(tag, self.options.weights) for tag in {tag or "" for tag in tags}}
+        weight: dict[str, float] = {}
+
+        def score(tag: str) -> float:
+            return weight.setdefault(tag, weight_of(tag, self.options.weights))
+
+        scores = context.tag_scores(tagger[0], score, self.options.corpus)
         if not any(weight.values()):
             raise ConfigError(
                 f"{context.name}: weights name no part of speech of the texts: give one of "
                 f"{some_of(sorted(filter(None, weight)), 50)} a weight above 0"
             )
-        return torch.tensor([weight[tag or ""] for tag in tags], dtype=torch.float64)
+        return scores
 
 
 def weight_of(tag: str, weights: dict[str, float]) -> float:

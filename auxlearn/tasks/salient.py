@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from auxlearn.core.registry import register_task
@@ -64,5 +63,4 @@ class Salient(ScoredMasking):
     options: SalientOptions
 
     def scores(self, context: ObjectiveContext) -> Tensor:
-        kinds = context.token_tags(salient, self.options.corpus)
-        return torch.tensor([bool(kind) for kind in kinds], dtype=torch.float64)
+        return context.tag_scores(salient, bool, self.options.corpus)

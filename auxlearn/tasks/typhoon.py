@@ -46,7 +46,7 @@ class Typhoon(ScoredMasking):
         size = vocabulary_ids(context.encoder.tokenizer)[-1] + 1
         self.average = torch.zeros(size, dtype=torch.float64)
         self.seen = torch.zeros(len(self.average), dtype=torch.bool)
-        return torch.ones(len(self.texts.input_ids), dtype=torch.float64)
+        return torch.ones((), dtype=torch.float64).expand(len(self.texts.input_ids))
 
     def observe_primary(self, token_ids: Tensor, gradients: Tensor) -> None:
         ids, norms = token_ids.flatten(), gradients.flatten(0, -2).double().norm(dim=-1)

@@ -132,11 +132,21 @@ def test_a_kill_between_writing_and_moving_leaves_no_entry(tmp_path):
 
     assert os.WTERMSIG(os.waitpid(forked(work), 0)[1]) == signal.SIGKILL
     assert list(tmp_path.glob("*.safetensors")) == []
+    assert len(list(tmp_path.glob(".*.part"))) == 1
     # The lock of the dead is free, and what it left does not get in the way.
     made = []
     same(TensorCache(tmp_path).get("key", lambda: made.append(1) or TENSORS))
     assert made == [1]
     same(TensorCache(tmp_path).get("key", never))
+    assert list(tmp_path.glob(".*.part")) == []
+
+
+def test_the_folder_is_not_listed_for_an_entry(tmp_path, monkeypatch):
+    cache = TensorCache(tmp_path)
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, Mock(side_effect=AssertionError("the folder is listed")))
+    same(cache.get("key", lambda: TENSORS))
+    same(cache.get("key", never))
 
 
 def test_a_folder_that_cannot_be_made_or_locked(tmp_path, monkeypatch):

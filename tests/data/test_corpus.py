@@ -1,6 +1,8 @@
 """Files of unlabelled texts."""
 
 import json
+import os
+import signal
 import sys
 
 import pandas
@@ -10,7 +12,7 @@ import torch
 from datasets import ClassLabel, Features, Value
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.errors import DataError, is_blank
+from auxlearn.core.errors import DataError, UserError, is_blank
 from auxlearn.core.settings import Windowing
 from auxlearn.core.table import Table
 from auxlearn.data import corpora, parquet, tables, tokens
@@ -273,6 +275,20 @@ def test_tokenising_goes_on_where_a_kill_has_ended_it(one_layer, tmp_path, cache
     torch.testing.assert_close(found.input_ids, expected.input_ids, rtol=0, atol=0)
     torch.testing.assert_close(found.offsets, expected.offsets, rtol=0, atol=0)
     assert list(cache.folder.glob("*-*")) == []
+
+
+def test_a_process_that_dies_while_it_tokenises_is_one_line(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    path = tmp_path / "more.txt"
+    path.write_text("\n".join(f"text {number}" for number in range(20)))
+    texts = corpora.read_corpus(path, cache).texts
+
+    def fail(columns, rank):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with one_line(UserError, "one of the 2 processes that tokenise was ended", "OMP_NUM_THREADS=1"):
+        list(texts.mapped(fail, slice(None), tmp_path / "made.map", 5))
+    assert not (tmp_path / "made.map").exists()
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet"])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from auxlearn.core.settings import Windowing
+from auxlearn.data import pos_tags
 from auxlearn.data.dataset import Split
-from auxlearn.data.pos_tags import token_tags
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
 from auxlearn.mask_analysis.statistics import by_frequency, groups, ranked, token_table
 from tests import helpers
@@ -13,6 +13,12 @@ from tests import helpers
 BOTH_ENDS = Windowing(text_window="head+tail")
 TEXT = "The state-of-the-art parser isn't trained (by Smith)."
 KINDS = {"The": "DT", "state-of-the-art": "JJ", "parser": "NN", "isn't": "VBZ", "trained": "VBN"}
+
+
+def token_tags(split, texts, tokenization, tagger):
+    """The tags of all texts, or none where the tokens are those of others."""
+    pieces = list(pos_tags.token_tags(split, texts, tokenization, tagger))
+    return None if None in pieces else [tag for tags in pieces for tag in tags]
 
 
 def tag(words):

@@ -2,6 +2,8 @@
 
 import json
 import math
+import random
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -12,13 +14,13 @@ from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError, DataError, EncoderError
 from auxlearn.core.registry import TASKS
 from auxlearn.core.validation import validate
-from auxlearn.data import pos_tags
+from auxlearn.data import pos_tags, tokens
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.objectives.masking import rescale_to_mean
-from auxlearn.tasks import pmi as pmi_task, span as span_task
+from auxlearn.tasks import informask, pmi as pmi_task, span as span_task
 from auxlearn.tasks.base import MaskedLanguageModelling
 from auxlearn.tasks.informask import best_mask
 from auxlearn.testing.tiny_run import Circumstances, Objectives, TinyRun
@@ -166,10 +168,10 @@ def test_no_span_goes_from_one_text_of_a_pair_to_the_other(trained_bert, tmp_pat
 A, B, C, D, E = ((number,) for number in range(10, 15))
 
 
-def test_pmi_is_the_minimum_over_segmentations():
+def test_pmi_is_the_minimum_over_segmentations(tmp_path):
     """Counted by hand: a b c 4 times, d e 2 times apart and once together, c alone 4 times."""
     texts = [(A, B, C)] * 4 + [(C, D), (C, E), (C, D), (C, E), (D, E)]
-    counts = pmi_task.ngram_counts(texts, min_count=2)
+    counts = pmi_task.ngram_counts(texts, 2, TensorCache(tmp_path))
     words, pairs, triples = 22, 13, 4
     assert (counts[1][()], counts[2][()], counts[3][()]) == (words, pairs, triples)
     found = pmi_task.pmi(counts)
@@ -183,12 +185,27 @@ def test_pmi_is_the_minimum_over_segmentations():
     assert all(len(gram) < 4 for gram in found)
 
 
-def test_an_ngram_that_does_not_attract_is_no_collocation():
+@pytest.mark.parametrize("min_count", [1, 3])
+def test_ngrams_are_counted_in_pieces_as_all_at_once(tmp_path, monkeypatch, min_count):
+    monkeypatch.setattr(pmi_task, "PLACES", 7)
+    monkeypatch.setattr(pmi_task, "PIECE_TOKENS", 40)
+    draw, kinds = random.Random(0), (A, B, C, D, (10, 11), (11,))
+    texts = [tuple(draw.choices(kinds, k=draw.randrange(12))) for _ in range(90)]
+    for some in (texts, texts[:1], [(A,)], [()]):
+        found = pmi_task.ngram_counts(some, min_count, TensorCache(tmp_path))
+        for n in range(1, 6):
+            grams = [words[at : at + n] for words in some for at in range(len(words) - n + 1)]
+            wanted = {g: c for g, c in Counter(grams).items() if n == 1 or c >= min_count}
+            assert found[n] == {(): len(grams), **wanted}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ngram_that_does_not_attract_is_no_collocation(tmp_path):
     texts = [(A, B), (A, C), (D, B), (D, C)] * 3  # independent: p(ab) = p(a) p(b) * 4
-    found = pmi_task.pmi(pmi_task.ngram_counts(texts, min_count=2))
+    found = pmi_task.pmi(pmi_task.ngram_counts(texts, 2, TensorCache(tmp_path)))
     assert set(found) == {(A, B), (A, C), (D, B), (D, C)}
     repel = [(A, A), (A, A), (A, A), (A, B), (B, A), (B, B), (B, B), (B, B)] * 2
-    found = pmi_task.pmi(pmi_task.ngram_counts(repel, min_count=2))
+    found = pmi_task.pmi(pmi_task.ngram_counts(repel, 2, TensorCache(tmp_path)))
     assert set(found) == {(A, A), (B, B)}
 
 
@@ -201,7 +218,7 @@ def test_collocations_are_masked_whole_and_with_words_of_several_tokens(trained_
     rows = [[10, 10, 11, 12, 13], [10, 10, 11, 14, 12], [10, 10, 11, 15, 16], [17, 18, 19, 20, 21]]
     texts = flat(*rows)
     task = prepared_on("pmi", trained_bert, tmp_path, texts, min_count=3, probability=0.5)
-    assert pmi_task.collocations(texts, min_count=3, most=9) == {((10, 10), (11,))}
+    assert pmi_task.collocations(texts, 3, 9, TensorCache(tmp_path)) == {((10, 10), (11,))}
     batch = whole(task)
     units = task.units(batch, generator())
     assert units[0].tolist() == [-1, 0, 0, 0, 2, 3, -1]
@@ -210,6 +227,21 @@ def test_collocations_are_masked_whole_and_with_words_of_several_tokens(trained_
         chosen = task.choose_tokens(batch, generator(seed))
         assert (chosen[:3, 1] == chosen[:3, 2]).all()
         assert (chosen[:3, 1] == chosen[:3, 3]).all()
+
+
+def test_collocations_are_marked_in_pieces_as_all_at_once(trained_bert, tmp_path, monkeypatch):
+    texts = (*LINES, *HARD_TEXTS)
+    task = prepared("pmi", trained_bert, tmp_path, texts, min_count=3)
+    at_once = torch.full_like(task.unit, -1)
+    best = pmi_task.collocations(task.texts, 3, 10_000, TensorCache(tmp_path))
+    for words, places in pmi_task.runs(task.texts):
+        for start, stop in pmi_task.cut(words, best):
+            at_once[places[start][0] : places[stop - 1][1]] = task.texts.words[places[start][0]]
+    monkeypatch.setattr(pmi_task, "CHUNK_TEXTS", 5)
+    again = prepared("pmi", trained_bert, tmp_path, texts, min_count=3)
+    assert torch.equal(task.unit, at_once)
+    assert torch.equal(again.unit, at_once)
+    assert (at_once != task.texts.words).any(), "there are collocations"
 
 
 def test_ngrams_may_be_counted_on_another_file(trained_bert, tmp_path):
@@ -251,6 +283,29 @@ def test_parts_of_speech_have_their_weights(trained_bert, tmp_path, monkeypatch)
     for weights in ({}, {"NNP": 0}, {"ZZ": 1}):  # masking would be uniform
         with pytest.raises(ConfigError, match=r"weights name no part of speech .* DT, JJR, NNP"):
             prepared("pos", trained_bert, tmp_path, ["the parser is faster"], weights=weights)
+
+
+@pytest.mark.parametrize("pairs", [None, tuple(LINES[10:20])])
+def test_tags_in_pieces_are_those_of_each_text(trained_bert, tmp_path, monkeypatch, pairs):
+    monkeypatch.setattr(tokens, "CHUNK_TEXTS", 3)
+    split = Split("train", tuple(LINES[:10]), None, LABELS, pairs)
+    texts = tokenized(trained_bert, split.texts, None, pairs)
+    context = context_of(trained_bert, tmp_path, texts, split)
+
+    def tagger(words):
+        return [word[:2] for word in words]
+
+    found = context.token_tags(tagger)
+    one_by_one = []
+    for number in range(10):
+        alone = texts.select(torch.tensor([number]))
+        own = context_of(trained_bert, tmp_path, alone, split.select([number]))
+        one_by_one += own.token_tags(tagger)
+    assert found == one_by_one
+    scores = context.tag_scores(tagger, lambda tag: float(tag == "th"))
+    assert scores.dtype == torch.float64
+    assert scores.tolist() == [float(tag == "th") for tag in found]
+    assert 0 < int(scores.sum()) < len(found)
 
 
 def test_without_a_tagger_one_line_says_what_to_install(trained_bert, tmp_path, monkeypatch):
@@ -311,6 +366,26 @@ def test_informative_relevance_by_hand(trained_bert, tmp_path):
     rates = task.mask_probabilities(whole(task))
     assert rates[0, 3] == 0
     assert rates[0, 1:3].sum() == pytest.approx(1)
+
+
+def test_informask_counts_in_pieces_as_all_at_once(trained_bert, tmp_path, monkeypatch):
+    at_once = prepared("informask", trained_bert, tmp_path, LINES)
+    for name in ("CHUNK_TEXTS", "COUNTED_TEXTS", "PIECE_TOKENS"):
+        monkeypatch.setattr(informask, name, 7)
+    task = prepared("informask", trained_bert, tmp_path, LINES)
+    texts = task.texts
+    found = task.scores(context_of(trained_bert, tmp_path, texts, name="informask"))
+    assert torch.equal(task.probabilities, at_once.probabilities)
+    present = torch.zeros(len(texts), int(texts.input_ids.max()) + 1, dtype=torch.int64)
+    rows = torch.arange(len(texts)).repeat_interleave(texts.lengths)
+    present[rows[texts.maskable], texts.input_ids[texts.maskable].long()] = 1
+    assert torch.equal(torch.from_numpy(task._pairs.toarray()).long(), present.T @ present)
+    # Of 40 masks, each has 0.15 times the number of tokens, rounded up or down.
+    sizes = torch.zeros(len(texts), dtype=torch.float64).index_add_(0, rows, found)
+    exact = 0.15 * torch.zeros(len(texts)).index_add_(0, rows, texts.maskable.float())
+    assert (sizes >= 40 * exact.floor()).all()
+    assert (sizes <= 40 * exact.ceil()).all()
+    assert found.tolist() == [int(count) for count in found]
 
 
 def test_masks_of_informask_have_the_number_of_tokens_that_the_rate_says():
