@@ -40,7 +40,7 @@ LEAST_OF_GATE = 1 / 3
 
 @register_weighting("meta")
 class Meta(LogitWeighting):
-    r"""Softmax weights learned by the exact meta-gradient.
+    r"""The best on dev of runs with fixed shares, or weights learned by the exact meta-gradient.
 
     Notation: :math:`\theta` are the parameters, :math:`w = \mathrm{softmax}(z)` the weights of the
     objectives with the primary task at index 0, :math:`L_{val}` the validation loss, and v its
