@@ -70,15 +70,11 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
         refuse_file(texts, "give a pathlib.Path to read its texts, or a list of one text")
         texts = [texts]
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
+    columns = {"text": texts} if text_pairs is None else {"text": texts, "text_pair": text_pairs}
     texts, text_pairs = as_list(texts), as_list(text_pairs)
     if isinstance(texts, list | tuple) and not any(isinstance(text, Mapping) for text in texts):
-        columns: dict[str, Any] = {"text": list(texts)}
-        if text_pairs is not None:
-            if not isinstance(text_pairs, list | tuple):
-                raise DataError(
-                    f"text_pairs: give a list of texts in place of {of_type(text_pairs)}"
-                )
-            columns["text_pair"] = list(text_pairs)
+        if not isinstance(text_pairs, list | tuple | None):
+            raise DataError(f"text_pairs: give a list of texts in place of {of_type(text_pairs)}")
         table = replace(read_memory_table(columns), where="the texts")
         return TextSource(table, listed=True)
     source = TextSource(read_memory_table(texts), frame=texts if hasattr(texts, "iloc") else None)

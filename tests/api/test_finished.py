@@ -174,6 +174,10 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
         ({"texts": ROWS, "text_column": "txt"}, "no text column 'txt'.*did you mean 'text'"),
         ({"texts": ROWS.assign(predicted_label="x")}, "has a column 'predicted_label' already"),
         ({"texts": ["a"], "text_pairs": ["b", "c"]}, "differ in length: text 1, text_pair 2"),
+        (
+            {"texts": ROWS["text"], "text_pairs": ROWS["text"][::-1]},
+            "its columns are Series with different indices",
+        ),
         ({"texts": ROWS, "text_pairs": ["b"]}, "leave text_pairs out"),
         ({"texts": ["a", "b"], "text_pairs": "ab"}, "text_pairs: give a list .* 'ab' (str)"),
         ({"texts": ["a", "b"], "text_pairs": pd.DataFrame({"x": [1], "y": [2]})}, "give a list"),
