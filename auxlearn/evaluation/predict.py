@@ -43,6 +43,7 @@ class TextSource:
     table: Table
     path: Path | None = None  # the file that they come from, if it is a table
     frame: Any = None  # the DataFrame that they come from
+    index: Any = None  # of the Series that they come from
     listed: bool = False  # whether it has no columns of its own: "text" and "text_pair" are ours
 
     def column(self, of_run: str | None, usual: str) -> str | None:
@@ -54,7 +55,8 @@ class TextSource:
         import pandas
 
         if self.frame is None:
-            return pandas.DataFrame(table.columns).rename_axis("example")
+            numbers = pandas.RangeIndex(len(table), name="example")
+            return pandas.DataFrame(table.columns, numbers if self.index is None else self.index)
         index, columns = self.frame.index, table.columns
         added = [name for name in columns if name not in self.table.columns]
         return self.frame.assign(**{n: pandas.Series(columns[n], index=index) for n in added})
@@ -71,12 +73,13 @@ def table_of(texts: Any, text_pairs: Any = None) -> TextSource:
         texts = [texts]
         text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
     columns = {"text": texts} if text_pairs is None else {"text": texts, "text_pair": text_pairs}
+    index = texts.index if hasattr(texts, "iloc") else None
     texts, text_pairs = as_list(texts), as_list(text_pairs)
     if isinstance(texts, list | tuple) and not any(isinstance(text, Mapping) for text in texts):
         if not isinstance(text_pairs, list | tuple | None):
             raise DataError(f"text_pairs: give a list of texts in place of {of_type(text_pairs)}")
         table = replace(read_memory_table(columns), where="the texts")
-        return TextSource(table, listed=True)
+        return TextSource(table, listed=True, index=index)
     source = TextSource(read_memory_table(texts), frame=texts if hasattr(texts, "iloc") else None)
     if text_pairs is not None:
         raise DataError("second texts are a column of the table: leave text_pairs out")
@@ -154,8 +157,8 @@ def predict(
 
     Returns:
         The table with all its columns, and further ones: ``predicted_label`` and
-        ``probability_CLASS`` for each class. A DataFrame keeps its index; other texts are numbered
-        from 0, by the index ``example``. A row without a text has no prediction; a warning names
+        ``probability_CLASS`` for each class. A DataFrame or Series keeps its index; other texts are
+        numbered from 0, by the index ``example``. A row without a text has no prediction; a warning names
         it, texts that are cut, and what else is not read.
 
     Raises:

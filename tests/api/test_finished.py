@@ -92,9 +92,12 @@ def test_predictions_of_every_form(run, expected, form):
         pd.testing.assert_frame_equal(found[list(ROWS)], ROWS, check_names=False, check_dtype=False)
 
 
-def test_a_frame_keeps_its_index_types_and_content(run, expected):
+def test_a_frame_keeps_its_index_types_and_content_and_a_series_its_index(run, expected):
     frame = ROWS.set_index(pd.Index(list("aabcde"), name="key")).astype({"label": "category"})
     before = frame.copy()
+    found = auxlearn.predict(run, frame["text"])
+    check(found, expected)
+    pd.testing.assert_frame_equal(found[["text"]], frame[["text"]])
     found = auxlearn.predict(run, frame)
     check(found, expected)
     pd.testing.assert_frame_equal(found[list(frame)], frame)
