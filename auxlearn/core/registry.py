@@ -6,17 +6,23 @@ Built-in modules and entry points of other packages are imported when their name
 
 from __future__ import annotations
 
+import ast
+import copyreg
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import sysconfig
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import _lru_cache_wrapper as Cached, cache, cached_property
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_fault
@@ -228,8 +234,7 @@ def load_plugin(path: str | Path) -> str:
 
 def _package(value: Any) -> str:
     """Return the package or module, at the top, of a module, a class or an instance of one."""
-    name = getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", None)
-    return str(name).partition(".")[0]
+    return _module_of(value).partition(".")[0]
 
 
 def _packages_of_plugins() -> dict[type, str]:
@@ -256,27 +261,71 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def _code_of(cls: type) -> dict[str, str]:
-    """Return a digest of each module that a class and its bases come from; of a class in a script,
-    which is often edited for other reasons, its own source and what that uses.
+    """Return digests of the modules that a class and its bases come from, and of the user's that
+    they import; of a class in a script, often edited for other reasons, of what it uses.
     """
-    code = {}
+    code: dict[str, str] = {}
     for base in cls.__mro__:
         name = base.__module__
         top = name.split(".")[0]
-        ours = top == "auxlearn" or top.startswith(_PLUGIN_MODULE)
-        if ours or top in sys.stdlib_module_names:
+        if top == "auxlearn" or top in sys.stdlib_module_names:
             continue
         try:
             if top == "__main__":
-                digest = sha256()
-                for part in _script_parts(base, {}):
+                digest, seen = sha256(), dict[int, Any]()
+                for part in _script_parts(base, seen):
                     digest.update(part.encode())
                 code[f"class {base.__qualname__}"] = digest.hexdigest()
+                code |= _own_modules({*map(_module_of, seen.values())})
+            elif top.startswith(_PLUGIN_MODULE):  # whose file is an input itself
+                code |= _own_modules(_imports(str(sys.modules[name].__file__), None))
             else:
                 code[f"module {name}"] = content_digest(Path(str(sys.modules[name].__file__)))
+                code |= _own_modules([name])
         except (OSError, TypeError, AttributeError, KeyError):
             continue
     return code
+
+
+def _module_of(value: Any) -> str:
+    """Return the name of a module, or of that of a class, a function or an instance."""
+    return str(getattr(value, "__name__" if isinstance(value, ModuleType) else "__module__", ""))
+
+
+def _is_installed(file: str) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def _own_modules(names: Iterable[str]) -> dict[str, str]:
+    """Return digests of the named modules that are not installed, and of all such they import."""
+    library = sysconfig.get_path("stdlib")
+    own = [part for part in sys.path if not (_is_installed(part) or part.startswith(library))]
+    digests: dict[str, str] = {}
+    pending = list(names)
+    while pending:
+        path = own
+        for name in accumulate(pending.pop().split("."), "{}.{}".format):  # packages first
+            spec = PathFinder.find_spec(name, path)
+            if spec is None or name in ("auxlearn", "__main__"):
+                break
+            path = spec.submodule_search_locations or []
+            if f"module {name}" not in digests and str(spec.origin).endswith(".py"):
+                digests[f"module {name}"] = content_digest(Path(str(spec.origin)))
+                pending += _imports(str(spec.origin), spec.parent)
+    return digests
+
+
+def _imports(file: str, package: str | None) -> list[str]:
+    """Return the dotted names of all that a file imports, modules or not, in functions as well."""
+    names: list[str] = []
+    with suppress(SyntaxError, ImportError):  # of what is not imported here
+        for node in ast.walk(ast.parse(Path(file).read_bytes())):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                names += [f"{base}.{alias.name}" for alias in node.names]
+    return names
 
 
 @cache  # as it was when it was first asked for: the script may be edited while it runs
@@ -302,22 +351,26 @@ def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
     """
     if id(value) in seen:
         return
-    if isinstance(value, type | FunctionType | Mapping | list | tuple):
+    if not isinstance(value, str | bytes | int | float | complex | None):
         seen[id(value)] = value  # which keeps its place in memory from being used again
-    if isinstance(value, str | int | float | None):
+    if type(value).__module__ == "__main__":
+        yield from _script_parts(type(value), seen)
+    if isinstance(value, str | bytes | int | float | complex | None):
         yield repr(value)
-    elif isinstance(value, type) and value.__module__ == "__main__":
-        yield _source(value)
-        members = vars(value).items()
-        shown = {name: value for name, value in members if callable(value) or name[:2] != "__"}
-        yield from _script_parts(shown, seen)
-        fields = getattr(value, "model_fields", {})
-        yield from _script_parts([field.default for field in fields.values()], seen)
-    elif isinstance(value, FunctionType) and value.__module__ == "__main__":
-        yield _source(value)
-        yield from _script_parts(_used_by(value), seen)
-    elif isinstance(value, property | staticmethod | classmethod | cached_property):
-        for name in ("fget", "fset", "__func__", "func"):
+    elif isinstance(value, type):
+        if value.__module__ == "__main__":
+            yield _source(value)
+            members = vars(value).items()
+            shown = {name: value for name, value in members if callable(value) or name[:2] != "__"}
+            yield from _script_parts(shown, seen)
+            fields = getattr(value, "model_fields", {})
+            yield from _script_parts([field.default for field in fields.values()], seen)
+    elif isinstance(value, FunctionType | BuiltinFunctionType | ModuleType):
+        if isinstance(value, FunctionType) and value.__module__ == "__main__":
+            yield _source(value)
+            yield from _script_parts(_used_by(value), seen)
+    elif isinstance(value, property | staticmethod | classmethod | cached_property | Cached):
+        for name in ("fget", "fset", "__func__", "func", "__wrapped__"):
             yield from _script_parts(getattr(value, name, None), seen)
     elif isinstance(value, Mapping):
         yield from _script_parts([*value.keys(), *value.values()], seen)
@@ -326,13 +379,29 @@ def _script_parts(value: Any, seen: dict[int, Any]) -> Iterator[str]:
             yield from _script_parts(part, seen)
     elif isinstance(value, set | frozenset):
         yield from sorted(repr(part) for part in value if isinstance(part, str | int | float))
-    elif hasattr(value, "__array__") and not isinstance(value, type):
+    elif hasattr(value, "__array__"):
         import numpy
 
         with suppress(TypeError, ValueError, RuntimeError):  # a sparse tensor is no array
             array = numpy.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-            if array.dtype != object:
-                yield f"{array.dtype}{array.shape}{sha256(array.tobytes()).hexdigest()}"
+            digest = sha256(array.tobytes()).hexdigest() if array.dtype != object else ""
+            yield f"{array.dtype}{array.shape}{digest}"
+            names = [getattr(value, name, None) for name in ("index", "columns")]  # of pandas
+            yield from _script_parts([*names, [] if digest else array.tolist()], seen)
+    elif not _is_installed(getattr(sys.modules.get(type(value).__module__), "__file__", "") or ""):
+        yield from _script_parts(_reduced(value), seen)
+    elif hasattr(value, "state_dict"):
+        yield from _script_parts(value.state_dict(), seen)
+
+
+def _reduced(value: Any) -> Any:
+    """Return what an instance of a class of Python or of the user is made again from."""
+    try:
+        reduce = copyreg.dispatch_table.get(type(value))
+        parts = reduce(value) if reduce else value.__reduce_ex__(2)
+        return [list(part) if isinstance(part, Iterator) else part for part in parts]
+    except Exception:  # such as of a file or a lock, which cannot be made again
+        return ()
 
 
 def _used_by(function: FunctionType) -> list[Any]:
@@ -343,7 +412,11 @@ def _used_by(function: FunctionType) -> list[Any]:
         names.update(code.co_names)
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     used = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    modules = [value for value in used.values() if isinstance(value, ModuleType)]
+    for module in modules:  # those within a package of the user follow
+        within = [vars(module)[name] for name in names & vars(module).keys()]
+        modules += [one for one in within if isinstance(one, ModuleType) and one not in modules]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # it has no value yet
             used[name] = cell.cell_contents
-    return [function.__defaults__, function.__kwdefaults__, sorted(used.items())]
+    return [function.__defaults__, function.__kwdefaults__, sorted(used.items()), modules]

@@ -158,8 +158,8 @@ def predict(
     Returns:
         The table with all its columns, and further ones: ``predicted_label`` and
         ``probability_CLASS`` for each class. A DataFrame or Series keeps its index; other texts are
-        numbered from 0, by the index ``example``. A row without a text has no prediction; a warning names
-        it, texts that are cut, and what else is not read.
+        numbered from 0, by the index ``example``. A row without a text has no prediction; a warning
+        names it, texts that are cut, and what else is not read.
 
     Raises:
         UserError: The run is not finished, a column is missing, every text is empty, or the run was

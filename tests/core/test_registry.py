@@ -133,6 +133,17 @@ def test_an_edited_file_replaces_its_earlier_version(tmp_path, monkeypatch):
     assert "is taken by auxlearn_plugin_edited_" in refusal(other)
 
 
+def test_modules_that_a_file_imports_are_part_of_its_code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "beside_a_plug_in", raising=False)
+    body = f'import json, torch, beside_a_plug_in\n@register_task("helped")\nclass Mine:{BODY}'
+    (tmp_path / "beside_a_plug_in.py").write_text("VALUE = 1")
+    load_plugin(plugin(tmp_path / "helped.py", body))
+    digest = sha256(b"VALUE = 1").hexdigest()
+    (tmp_path / "beside_a_plug_in.py").write_text("VALUE = 2")  # which this process does not see
+    assert TASKS.code_digests("helped") == {"module beside_a_plug_in": digest}
+
+
 def test_a_file_that_registers_nothing_is_refused(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "a_package").mkdir()
@@ -229,15 +240,43 @@ def test_a_broken_package_is_one_line(installed, body, reason):
 
 
 SCRIPT = """
-import functools
+import functools, re
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas
 import torch
 from torch import Tensor
+
+import of_the_user.first
 from auxlearn.core.registry import Registry
 from auxlearn.core.validation import Settings
 
 RATE, DEEP, SHOWN, WORDS, unused = {rate}, {deep}, {shown}, {{"a", {word}}}, {unused}
-TABLE, TENSOR, objects = {{"a": {{"b": {table}}}}}, torch.tensor([{tensor}]), [object()]
+TABLE, TENSOR = {{"a": {{"b": {table}}}}}, torch.tensor([{tensor}])
 SPARSE = torch.eye(2).to_sparse()
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    first: object
+
+class WithMethod:
+    def method(self):
+        return {method}
+
+@functools.cache
+def cached():
+    return {cached}
+
+LAYER = torch.nn.Linear(1, 1, bias=False)
+torch.nn.init.constant_(LAYER.weight, {layer})
+objects = [
+    object(), re.compile("a{pattern}"), b"{raw}", functools.partial(max, {part}), deque([{queue}]),
+    range({span}), Path("{path}"), SimpleNamespace(a={space}), pandas.Series(["{series}"]),
+    pandas.DataFrame({{"{column}": [1]}}), Pair({pair}), LAYER, WithMethod(), cached, 1j * {number},
+]
 
 class Options(Settings):
     share: int = {option}
@@ -259,7 +298,7 @@ def made(size):
         def loss(self, started={default}):
             assert isinstance(TENSOR, torch.Tensor) and (Tensor, SPARSE)
             sums = [(lambda: RATE * size * helper() * TABLE["a"]["b"])() for _ in WORDS]
-            return sum(sums) * TENSOR * Further.value * len(objects)
+            return sum(sums) * TENSOR * Further.value * len(objects) * of_the_user.first.VALUE
 
         @property
         def shown(self):
@@ -287,17 +326,21 @@ print(dict(tasks.code_digests("mine")))
 """
 
 USED = ("rate", "deep", "shown", "word", "table", "tensor", "option", "further", "default", "size")
-USED += ("below", "helped")
+USED += ("below", "helped", "method", "cached", "layer", "pattern", "raw", "part", "queue", "span")
+USED += ("path", "space", "series", "column", "pair", "number")
+#: Values of modules beside the script, of which the second is imported by the first.
+USED += ("first", "second")
 
 
 # Each script runs in a process of its own, forked from one that has imported what all need.
 RUN_SCRIPTS = """
 import os, runpy, sys
-import torch, auxlearn.core.registry, auxlearn.core.validation
+import pandas, torch, auxlearn.core.registry, auxlearn.core.validation
 
 for path in sys.argv[1:]:
     child = os.fork()
     if not child:
+        sys.path.insert(0, os.path.dirname(path))
         runpy.run_path(path, run_name="__main__")
         sys.stdout.flush()
         os._exit(0)
@@ -312,9 +355,11 @@ def test_a_class_of_a_script_is_told_apart_by_all_that_it_uses(tmp_path):
     paths = []
     for number, change in enumerate(changes):
         paths.append(tmp_path / str(number) / "script.py")
-        paths[-1].parent.mkdir()
-        usual = dict.fromkeys(USED, 1) | {"unused": 1, "after": ""}
-        paths[-1].write_text(SCRIPT.format(**usual | change))
+        (package := paths[-1].parent / "of_the_user").mkdir(parents=True)
+        values = dict.fromkeys(USED, 1) | {"unused": 1, "after": ""} | change
+        paths[-1].write_text(SCRIPT.format(**values))
+        (package / "first.py").write_text(f"VALUE = {values['first']}\nimport of_the_user.second")
+        (package / "second.py").write_text(f"VALUE = {values['second']}")
     program = [sys.executable, "-c", RUN_SCRIPTS, *paths]
     output = subprocess.run(program, capture_output=True, text=True, check=True).stdout
     first, unused, after, *changed = output.splitlines()
