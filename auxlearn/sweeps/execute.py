@@ -13,7 +13,7 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.executors.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
 from auxlearn.kinds.metrics import metric_title
-from auxlearn.results.folder import RunFolder, recorded_inputs
+from auxlearn.results.folder import recorded_inputs
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import (
     Trial,
@@ -98,13 +98,13 @@ class _SweepRun:
     def run(self) -> list[TrialRecord]:
         with StopRequest() as stop, ExitStack() as stack:
             for trials in rounds(self.sweep, self._score):
-                if begins := not self.trials:
-                    self._refuse_beside_another()
+                begins = not self.trials
                 reader = self._add(trials)
                 if begins:  # refuse what would fail trials, before the first
                     if self._pending:
                         TensorCache(expand(self.cache_dir) if self.cache_dir else None)
                     check_sources(self.sweep, self._pending, reader)
+                    stack.enter_context(self.folder.locked(dump_sweep(self.sweep)))
                     if self._pending and self.sweep.pretrain is not None:
                         settings = self.sweep.pretrain.model_dump(exclude_unset=True)
                         pretrain(**settings, reporter=self.reporter)
@@ -142,20 +142,6 @@ class _SweepRun:
             else:
                 self.ended += 1
         return reader
-
-    def _refuse_beside_another(self) -> None:
-        """Refuse a folder in which trials of another plan run at this moment: the table at its end
-        would be that of either.
-        """
-        saved = self.folder.path / "sweep.yaml"
-        if not saved.is_file() or saved.read_bytes() == dump_sweep(self.sweep).encode():
-            return
-        for path in sorted(self.folder.path.glob("trials/*/")):
-            if (run := RunFolder(path)).in_use:
-                raise SweepError(
-                    f"{run.lock_owner or 'another process'} runs a trial of another plan in "
-                    f"{self.folder.path}: wait until it has ended, or choose another --output"
-                )
 
     def _refuse_changed(self, trial: Trial, reader: InputReader) -> None:
         """Refuse a trial that has begun with other data, another encoder or other code."""

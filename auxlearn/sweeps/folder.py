@@ -16,11 +16,12 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auxlearn.core.cache import content_key
 from auxlearn.core.errors import SweepError, shorten
 from auxlearn.core.files import (
     cannot_write,
@@ -31,7 +32,7 @@ from auxlearn.core.files import (
     write_json,
     write_text,
 )
-from auxlearn.core.locks import Lock
+from auxlearn.core.locks import Lock, LockHeld, holder, is_held
 from auxlearn.core.settings import Columns
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
@@ -113,6 +114,25 @@ class SweepFolder:
         try:
             for folder in (self.path, self.path / "failures"):
                 delete_parts(folder, recursive=False)
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def locked(self, plan: str) -> Iterator[None]:
+        """Refuse the folder while a sweep of another plan runs in it: the table at its end would be
+        that of either. Processes of one plan share its trials, and one of them has the lock.
+        """
+        lock = Lock(self.path / f".plan-{content_key(plan)[:12]}.lock")
+        with self._writing(), suppress(LockHeld):
+            lock.acquire()
+        try:
+            for other in self.path.glob(".plan-*.lock"):
+                if other != lock.path and is_held(other):
+                    raise SweepError(
+                        f"{holder(other) or 'another process'} runs a sweep of another plan in "
+                        f"{self.path}: wait until it has ended, or choose another --output"
+                    )
             yield
         finally:
             lock.release()

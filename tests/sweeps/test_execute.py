@@ -178,16 +178,18 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
 
 
 def test_a_sweep_beside_another_plan_is_refused(sweep_file, start):
-    records, _, folder = start(sweep_file(seeds=1))
-    before = results(folder)
-    (folder.path / "trials" / records[0].digest / ".lock").unlink(missing_ok=True)
-    lock = Lock(folder.path / "trials" / records[0].digest / ".lock")
-    lock.acquire()
-    with one_line(SweepError, f"process {os.getpid()} on", "runs a trial of another plan in"):
-        start(sweep_file(seeds=2))
-    assert start(sweep_file(seeds=1))[0] == records  # the same plan
-    lock.release()
-    assert results(folder) == before
+    class Beside(InlineExecutor):
+        """Starts further sweeps, as another process does, while a trial runs."""
+
+        def submit(self, job):
+            super().submit(job)
+            assert start(sweep_file(seeds=1))[1].jobs == []  # the same plan
+            with one_line(SweepError, f"process {os.getpid()} on", "runs a sweep of another plan"):
+                start(sweep_file(seeds=2))
+
+    _, executor, folder = start(sweep_file(seeds=1), executor=Beside())
+    assert len(executor.jobs) == 1
+    assert len(json.loads(results(folder))["trials"]) == 1
     assert len(start(sweep_file(seeds=2))[0]) == 2
 
 
