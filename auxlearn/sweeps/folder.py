@@ -18,10 +18,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from auxlearn.core.cache import content_key
 from auxlearn.core.errors import SweepError, shorten
 from auxlearn.core.files import (
     cannot_write,
@@ -123,7 +123,7 @@ class SweepFolder:
         """Refuse the folder while a sweep of another plan runs in it: the table at its end would be
         that of either. Processes of one plan share its trials, and one of them has the lock.
         """
-        lock = Lock(self.path / f".plan-{content_key(plan)[:12]}.lock")
+        lock = Lock(self.path / f".plan-{sha256(plan.encode()).hexdigest()[:12]}.lock")
         with self._writing(), suppress(LockHeld):
             lock.acquire()
         try:
