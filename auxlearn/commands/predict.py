@@ -11,9 +11,9 @@ import click
 from auxlearn.commands.options import PATH, options_of, print_json
 from auxlearn.core.errors import DataError, is_blank, printable, shorten
 from auxlearn.core.table import Table
+from auxlearn.data.examples import PREDICTED_LABEL
 from auxlearn.data.tables import table_or_lines
 from auxlearn.evaluation.predict import (
-    LABEL,
     PROBABILITY,
     TextSource,
     classify,
@@ -84,7 +84,7 @@ def command(
         values = {name: column[row] for name, column in table.columns.items()}
         shown = {key: values[name] for key, name in read.items() if name in values}
         probabilities = {label: values[name] for name, label in classes.items()}
-        label = values[LABEL]
+        label = values[PREDICTED_LABEL]
         if as_json:
             further = {"probabilities": probabilities} if probabilities else {}
             print_json({**shown, "label": label, **further}, indent=None)

@@ -33,10 +33,9 @@ from auxlearn.data.tables import (
     begins_with_object,
     check_format,
     decoded,
+    plain_lines,
     read_table,
-    refuse_null,
     table_of_lines,
-    without_marks,
 )
 
 logger = logging.getLogger(__name__)
@@ -296,8 +295,7 @@ def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, s
                 raise DataError(f"{path}:{number}: more than {LONGEST_LINE:,} bytes in a line")
             if first == 1:
                 refuse_lfs_pointer(path, content, DataError)
-            text = without_marks(decoded(content, str(path), first))
-            refuse_null(text, path, first)
+            text = plain_lines(decoded(content, str(path), first))
             yield first, text
             first += text.count("\n")
             advance(len(content))

@@ -38,6 +38,8 @@ from auxlearn.kinds.labels import check_renamed, sort_labels
 
 LACKED = "has labels that train lacks"
 
+PREDICTED_LABEL = "predicted_label"  # column that predictions are written to
+
 _MOST_SPLITS = 100  # different values of a column that names splits
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
@@ -234,9 +236,11 @@ def parse_splits(
         found = with_kind_of(table, columns)  # that of train, which comes first
         columns = found
         text = find_text(table.columns, columns, kind_of(columns.kind).text_columns)
-        if name not in CORE_SPLITS and text not in table.columns:
-            place = shorten(Path(table.where).name)
-            notes.append(f"{place} was left out: it has no column '{columns.text}'")
+        fault = "" if text in table.columns else f"it has no column '{columns.text}'"
+        if PREDICTED_LABEL in table.columns and train and PREDICTED_LABEL not in train.columns:
+            fault = f"its column '{PREDICTED_LABEL}' holds predictions"
+        if name not in CORE_SPLITS and fault:
+            notes.append(f"{shorten(Path(table.where).name)} was left out: {fault}")
             continue
         # A file beside the splits may well hold texts to predict, of which the user is to know.
         may_lack = name == "test" or table.class_names is not None

@@ -265,34 +265,32 @@ _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .j
 
 
 def _whole(tables: Tables, path: Path) -> Table:
-    piece = (1, without_marks(_text_of(path)))
+    piece = (1, plain_lines(_text_of(path)))
     return next(tables(path, lambda: [piece], math.inf))
 
 
 def _text_of(path: Path) -> str:
-    text = decoded(read_file(path, LARGEST_FILE, DataError), str(path))
-    refuse_null(text, path)
-    return text
-
-
-def refuse_null(text: str, path: Path, first: int = 1) -> None:
-    """Refuse a null character in the text of a file from its ``first`` line on."""
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + first
-        raise DataError(f"{path}:{line}: a null character (\\x00): save the file as text in UTF-8")
+    return decoded(read_file(path, LARGEST_FILE, DataError), str(path))
 
 
 def decoded(content: bytes, where: str, first: int = 1) -> str:
     """Return the text of a file from its ``first`` line on."""
     try:
-        return content.decode().lstrip("\ufeff")  # some programs write several marks
+        text = content.decode().lstrip("\ufeff")  # some programs write several marks
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + first
         raise DataError(f"{where}:{line}: not UTF-8: save the file as UTF-8") from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + first
+        raise DataError(f"{where}:{line}: a null character (\\x00): save the file as text in UTF-8")
+    return text
 
 
-def without_marks(text: str) -> str:
-    """Return a text without the byte order marks that begin lines where files were joined."""
+def plain_lines(text: str) -> str:
+    """Return a text without the byte order marks that begin lines where files were joined, and with
+    LF for line ends of CR alone.
+    """
+    text = text if "\n" in text else text.replace("\r", "\n")
     return re.sub("\n\ufeff+", "\n", text)
 
 
@@ -331,7 +329,7 @@ def table_or_lines(content: bytes, where: str) -> Table | list[str]:
     else the lines, which end at a line feed, with or without a carriage return: other characters
     that some programs break lines at, such as U+2028, are part of a line.
     """
-    lines = without_marks(decoded(content, where)).replace("\r\n", "\n").split("\n")
+    lines = plain_lines(decoded(content, where)).replace("\r\n", "\n").split("\n")
     return table_of_lines(lines, where) if begins_with_object(lines, where) else lines
 
 

@@ -17,7 +17,7 @@ from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
 from auxlearn.data.audit import SECOND_TEXT
 from auxlearn.data.dataset import Split
-from auxlearn.data.examples import check_distinct, is_empty, no_column, text_values
+from auxlearn.data.examples import PREDICTED_LABEL, check_distinct, is_empty, no_column, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_table_or_lines, write_table
 from auxlearn.kinds.base import Kind, kind_of
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-#: Columns that predictions are written to.
-LABEL = "predicted_label"
+#: Columns that the probabilities of classes are written to.
 PROBABILITY = "probability_"
 
 
@@ -208,7 +207,7 @@ def classify(
     from auxlearn.evaluation.evaluator import Classifier
 
     classifier = Classifier.of_run(run)
-    names = [LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
+    names = [PREDICTED_LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
     if taken := [name for name in names if name in table.columns]:
         raise DataError(
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
@@ -243,7 +242,7 @@ def prediction_columns(
     probabilities = np.array([kind.shown(output) for output in outputs])
     columns = probabilities.T.tolist() if probabilities.size else []
     names = [f"{PROBABILITY}{name}" for name in label_names]
-    return {LABEL: labels, **dict(zip(names, columns, strict=bool(columns)))}
+    return {PREDICTED_LABEL: labels, **dict(zip(names, columns, strict=bool(columns)))}
 
 
 def _texts(

@@ -53,7 +53,9 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d
 #: A whole number as programs write a column of floats, in CSV for example.
 _WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
 #: A number with a decimal comma, or several numbers; and a share in percent.
-_OTHER_NUMBER = re.compile(r"[+-]?\d+(,\d+)+(\.\d+)?|[+-]?\d+([.,]\d+)?\s*%")
+_OTHER_NUMBER = re.compile(
+    r"[+-]?(\d+(,\d+)+(\.\d+|[eE][+-]?\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?\s*%)"
+)
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
 SEPARATORS = "|;,<#/+& "

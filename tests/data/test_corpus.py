@@ -61,6 +61,14 @@ def test_lines_are_those_that_predict_reads(tmp_path, read):
     assert texts == ("one", "two \u2028 more\fhere", "three\x85\rend")
     found, _ = read_texts_file(path)
     assert [text for text in found.columns["text"] if not is_blank(text)] == list(texts)
+    for content, expected in ((b"one\rtwo\r", ["one", "two"]), (b"one\0\ntwo", None)):
+        path.write_bytes(content)
+        for reader in (read, lambda path: read_texts_file(path)[0].columns["text"]):
+            if expected:
+                assert list(reader(path)) == expected
+            else:
+                with pytest.raises(DataError, match=r"more\.txt:1: a null character"):
+                    reader(path)
     path.write_bytes(b"one and more of it\n\xff\n")
     with pytest.raises(DataError, match=r"more\.txt:2: not UTF-8"):
         read(path)
@@ -91,6 +99,7 @@ TABLES = {
     "empty.csv": "text\n",
     "quoted.tsv": 'n\ttext\n1\t"said ""no"""\n2\t"more"\n\n3\tthree\n',
     "joined.csv": "text\n\ufeffone\ntwo\n\ufeff\ufeffthree\n",
+    "of a Mac.tsv": "n\ttext\r1\tone\r2\ttwo\r",
     "late mark.tsv": 'n\ttext\n1\t"one"\n2\t"two"\n3\t3" long\n',
 }
 

@@ -82,6 +82,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
         corpus=[{"text": "no label here"}],
         other=[{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
         settings=[{"key": "value"}],
+        test_new=[{**ROWS[0], "predicted_label": "good"}],
     )
     dataset = read_folder(tmp_path)
     assert set(dataset.splits) == {"train", "test_revised", "corpus", "other"}
@@ -90,6 +91,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
     assert dataset.splits["other"].label_names == ("x", "y")
     assert dataset.notes == (
         "settings.jsonl was left out: it has no column 'text'",
+        "test_new.jsonl was left out: its column 'predicted_label' holds predictions",
         "split 'other' keeps its own labels: x, y",
     )
 

@@ -198,7 +198,16 @@ def test_a_number_that_train_lacks_may_be_one_to_predict(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels", [["4,5", "3,0"], ["1,5", "2"], ["10%", "20 %"], ["7,5%", "3%"], ["1,234.5", "12"]]
+    "labels",
+    [
+        ["4,5", "3,0"],
+        ["1,5", "2"],
+        ["10%", "20 %"],
+        ["7,5%", "3%"],
+        ["1,234.5", "12"],
+        ["1.000,50", "2"],
+        ["1,0E+05", "2"],
+    ],
 )
 def test_other_numbers_are_no_classes_unless_the_user_says_so(labels, tmp_path):
     folder = written(tmp_path, labels, suffix=".tsv")
