@@ -374,8 +374,7 @@ class ValidationSource:
         if re.fullmatch(r".+\.(jsonl|csv|tsv|parquet)", text):
             return cls(file=Path(text))
         raise ValueError(
-            "expected dev, train:SHARE with a share between 0 and 1, or a .jsonl, .csv, .tsv or "
-            ".parquet file"
+            "expected dev, train:SHARE with 0 < SHARE < 1, or a .jsonl, .csv, .tsv or .parquet file"
         )
 
 

@@ -240,8 +240,7 @@ def _check_inside(path: Path, folder: Path) -> None:
             raise DataError(f"{shown} is a link that leads nowhere") from None
         if not inside:
             raise DataError(
-                f"{shown} is a link out of the folder, which is not followed: copy the file into "
-                "the folder"
+                f"{shown} is a link out of the folder, which is not followed: copy the file there"
             )
 
 

@@ -165,7 +165,6 @@ def check_compiler(device: torch.device) -> None:
     # Backends, drivers and compilers raise exceptions of any type.
     except Exception as error:
         raise ConfigError(
-            "torch.compile does not work on this machine "
-            f"({first_line(error) or type(error).__name__}): install a C++ compiler such as g++, "
-            "or leave --compile out"
+            f"torch.compile does not work here ({first_line(error) or type(error).__name__}): "
+            "install a C++ compiler such as g++, or leave --compile out"
         ) from None

@@ -262,10 +262,7 @@ def _texts(
             "give a table with a column 'text_pair', or name the column with --text-pair-column"
         )
     if trained_on_pairs is False and asked:
-        raise DataError(
-            "the run was trained on single texts, so it takes no second ones: leave "
-            "--text-pair-column out"
-        )
+        raise DataError("the run was trained on single texts alone: leave --text-pair-column out")
     has_pairs = has_pairs and trained_on_pairs is not False
     pairs = text_values(table, columns.text_pair) if has_pairs else None
     return text_values(table, columns.text), pairs

@@ -426,8 +426,7 @@ class _PretrainLoop(Loop):
         self._losses = []
         if not math.isfinite(mean):
             raise TrainingDiverged(
-                f"the loss became {mean} by step {step}: lower --learning-rate, with another "
-                "--output"
+                f"the loss became {mean} by step {step}: lower --learning-rate, in a new --output"
             )
         self.reporter.log({"kind": "train", "step": step, Quantity.LOSS.key("mlm"): mean})
 
