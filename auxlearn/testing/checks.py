@@ -170,8 +170,9 @@ class ObjectiveChecks(Checks):
             for row, index in zip(probabilities, batch.indices, strict=True):
                 alone = objective.checked_probabilities(collate(objective.texts, index[None]))[0]
                 assert torch.allclose(row[: len(alone)], alone.to(row)), (
-                    f"mask probabilities of a text depend on its padding: {float(row.max()):.3f} "
-                    f"at most beside longer texts, {float(alone.max()):.3f} alone"
+                    f"mask probabilities of a text depend on how long it is padded: "
+                    f"{float(row.max()):.3f} at most beside longer texts, {float(alone.max()):.3f} "
+                    "alone"
                 )
         return f"{padding} padding tokens change nothing"
 
