@@ -100,6 +100,20 @@ class RunConfig(RunSettings):
         for path in self.plugins:
             load_plugin(path)
 
+    def refuse_plugins_of_this_process(self) -> None:
+        """Refuse plug-ins of a script or notebook, or of what it imports, for another process."""
+        named = [(registry, choice.name) for registry, choice in self.choices()]
+        named += [(REPORTERS, name) for name in self.report_to]
+        named += [] if self.kind is None else [(KINDS, self.kind)]
+        for registry, name in named:
+            module = registry.get(name).__module__
+            if module == "__main__" or not (self.plugins or registry.is_found(name)):
+                raise ConfigError(
+                    f"{registry.kind} '{name}' is registered by this program ({module}), and the "
+                    "processes that train do not know it: write it into a file and name that in "
+                    "plugins"
+                )
+
     def choices(self) -> list[tuple[Registry, PluginChoice]]:
         """Return the chosen tasks, weighting and loss."""
         tasks = [(TASKS, choice) for choice in self.aux]

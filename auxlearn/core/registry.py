@@ -132,6 +132,10 @@ class Registry:
                 hint = "several are named one by one, by repeating the option, or as a list"
             raise ConfigError(f"unknown {self.kind} '{name}': {hint}")
 
+    def is_found(self, name: str) -> bool:
+        """Return whether every process finds a name: of this package or of an installed one."""
+        return canonical(name) in self._builtin or canonical(name) in _declared(self.group)
+
     def registered_by(self, module: str) -> list[str]:
         """Return the names that a module has registered, in its order."""
         return [name for name, cls in self._registered.items() if cls.__module__ == module]

@@ -49,7 +49,12 @@ class Job:
     def of(
         cls, config: RunConfig, train: Callable[[RunConfig], object], log: Path, threads: int
     ) -> Self:
-        """Return the job of a run; it works where this process does."""
+        """Return the job of a run; it works where this process does.
+
+        Raises:
+            ConfigError: The process of the job would not know a plug-in of the run.
+        """
+        config.refuse_plugins_of_this_process()
         content = config.model_dump(mode="json")
         return cls(config.digest, train, content, str(log), str(Path.cwd()), threads)
 

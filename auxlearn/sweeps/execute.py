@@ -49,10 +49,13 @@ def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
 
 
 def check_sources(sweep: SweepFile, trials: Iterable[Trial], reader: InputReader) -> None:
-    """Refuse data sets and encoders that cannot be read, and settings that do not fit them."""
+    """Refuse data sets and encoders that cannot be read, settings that do not fit them, and
+    plug-ins that the processes of trials would not know.
+    """
     pretraining = sweep.pretrain
     awaited = pretraining is not None and not (expand(pretraining.output) / "config.json").is_file()
     for trial in trials:
+        trial.config.refuse_plugins_of_this_process()
         if pretraining is not None and awaited and trial.config.encoder == pretraining.output:
             continue  # its encoder is still to be pretrained by the sweep
         reader.read(trial.config)

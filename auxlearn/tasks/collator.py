@@ -25,7 +25,7 @@ from auxlearn.core.registry import TASKS
 from auxlearn.core.validation import Settings, validate
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
-from auxlearn.data.memory import as_list
+from auxlearn.data.memory import as_list, is_table
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, tokenizer_settings
 from auxlearn.encoders.load import around_language_model
 from auxlearn.objectives.context import ObjectiveContext
@@ -117,7 +117,8 @@ class MaskingCollator:
             UserError: A text cannot be tokenised, or the strategy cannot use the model or follows
                 the loss of a training, as ``typhoon`` does.
         """
-        if isinstance(texts, str) or not isinstance(texts, Iterable) or not (texts := list(texts)):
+        usable = isinstance(texts, Iterable) and not isinstance(texts, str) and not is_table(texts)
+        if not usable or not (texts := list(texts)):
             raise DataError("the collator is prepared with a list of all texts that it will mask")
         text_pairs, labels = as_list(text_pairs), as_list(labels)
         for name, values in {"text_pairs": text_pairs, "labels": labels}.items():

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 import auxlearn
-from auxlearn.core.errors import Interrupted, PluginError, SweepError, UserError
+from auxlearn.core.errors import ConfigError, Interrupted, PluginError, SweepError, UserError
 from auxlearn.core.locks import Lock
+from auxlearn.core.registry import register_task
 from auxlearn.data.load import load_dataset
 from auxlearn.executors.jobs import Outcome
 from auxlearn.reports.page import report
@@ -23,6 +24,7 @@ from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.sweep_file import read_sweep
+from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.loop import TrainingLoop
 from tests.cli.helpers import call
 from tests.helpers import Messages, forbid_writing, one_line
@@ -175,6 +177,22 @@ def test_a_trial_locked_by_another_process_is_waited_for(sweep_file, start):
     assert results(folder) == results(finished)
     assert shown.lines[0].startswith(f"process {os.getpid()} on ")
     assert " is running 'seed 0': sharing the trials" in shown.lines[0]
+
+
+def test_a_task_of_this_program_is_refused_where_other_processes_train(
+    sweep_file, fast_settings, tmp_path
+):
+    register_task("of_this_program")(type("Mine", (RandomMLM,), {"__module__": __name__}))
+    told = r"task 'of_this_program' is registered by this program \(.*test_execute\).* in plugins$"
+    path, folder = sweep_file(grid={"aux": ["random_mlm", "of_this_program"]}), tmp_path / "out"
+    for function, given in (
+        (run_sweep, {"sweep": read_sweep(path), "folder": SweepFolder(folder)}),
+        (auxlearn.train, fast_settings | {"aux": "of_this_program", "output": folder, "jobs": 2}),
+    ):
+        given |= {"executor": InlineExecutor()} if function is run_sweep else {"weights": "meta"}
+        with pytest.raises(ConfigError, match=told):
+            function(**given)
+        assert not list(folder.rglob("results.json"))
 
 
 def test_a_sweep_beside_another_plan_is_refused(sweep_file, start):

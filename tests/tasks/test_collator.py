@@ -287,7 +287,7 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
             collator_of()(batch)
     with one_line(UserError, "is not prepared: call prepare()"):
         MaskingCollator(tokenizer)(features(tokenizer))
-    for texts in (LINES[0], [], iter(())):
+    for texts in (LINES[0], [], iter(()), {"text": LINES}):
         with one_line(UserError, "a list of all texts"):
             MaskingCollator(tokenizer).prepare(texts, model)
 
