@@ -124,16 +124,14 @@ class TokenizedTexts:
         tokens = _ranges(self.offsets[:-1][indices], lengths)
         return self._taken(tokens, offsets_of(lengths), indices)
 
-    def _taken(
-        self, tokens: Tensor | slice, offsets: Tensor, rows: Tensor | slice
-    ) -> TokenizedTexts:
+    def _taken(self, tokens: Tensor | slice, offsets: Tensor, rows: Tensor) -> TokenizedTexts:
         arrays = {name: getattr(self, name) for name in _BY_TOKEN}
         taken = {name: one[tokens] for name, one in arrays.items() if one is not None}
         if self.labels is not None:
             taken["labels"] = self.labels[rows]
         if self.windows is not None:
-            chosen = self.rows_of(torch.arange(len(self))[rows])
-            taken["windows"] = offsets_of(self.windows.diff()[chosen])
+            chosen = self.rows_of(rows)
+            taken["windows"] = offsets_of(self.windows[chosen + 1] - self.windows[chosen])
         return replace(self, offsets=offsets, **taken)
 
 
@@ -158,7 +156,7 @@ def consecutive(texts: TokenizedTexts, sizes: Sequence[int]) -> list[TokenizedTe
     for size in sizes:
         offsets = texts.offsets[start : start + size + 1]
         tokens = slice(int(offsets[0]), int(offsets[-1]))
-        parts.append(texts._taken(tokens, offsets - offsets[0], slice(start, start + size)))
+        parts.append(texts._taken(tokens, offsets - offsets[0], start + torch.arange(size)))
         start += size
     return parts
 
