@@ -260,7 +260,8 @@ def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[
         raise
     except BaseException as error:  # a SystemExit would end the command as if all were well
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        ours = _class_of(plugin).__module__.split(".")[0] == "auxlearn"
+        cls = plugin if isinstance(plugin, type) else type(plugin)
+        ours = cls.__module__.split(".")[0] == "auxlearn"
         if ours or is_out_of_memory(error) or full:
             raise
         raise PluginError(
@@ -271,12 +272,8 @@ def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[
 
 def plugin_title(plugin: object, name: str | None = None) -> str:
     """Return a plug-in, by default with its own name, as it is named in errors."""
-    cls = _class_of(plugin)
+    cls = plugin if isinstance(plugin, type) else type(plugin)
     place, module = cls.__module__, sys.modules.get(cls.__module__)
     if place.startswith("auxlearn_plugin_") and module is not None:
         place = str(module.__file__)
     return f"'{name or getattr(plugin, 'name', cls.__name__)}' ({cls.__qualname__} of {place})"
-
-
-def _class_of(plugin: object) -> type:
-    return plugin if isinstance(plugin, type) else type(plugin)

@@ -25,7 +25,7 @@ _TOO_DEEP = f"more than {DEEPEST} levels of lists and mappings"
 
 
 def read_yaml(path: str | Path, what: str, error: type[UserError]) -> dict[str, Any]:
-    """Return the mapping that a YAML file holds; an empty file holds an empty one."""
+    """Return the mapping that a YAML file holds."""
     content = read_file(user_path(path, error), LARGEST_FILE, error)
     try:
         mapping = parse_yaml(content.decode("utf-8-sig"))
@@ -34,8 +34,6 @@ def read_yaml(path: str | Path, what: str, error: type[UserError]) -> dict[str, 
         raise error(f"{what} {path}:{line}: not UTF-8: save the file as UTF-8") from None
     except ValueError as fault:
         raise error(f"{what} {path}{fault}") from None
-    if mapping is None:
-        return {}
     if not isinstance(mapping, dict):
         raise error(f"{what} {path} must be a mapping of keys to values")
     return mapping

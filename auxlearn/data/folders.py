@@ -196,7 +196,11 @@ def splits_of_files(stems: Sequence[str]) -> dict[str, str]:
 
 def _split_folders(folder: Path) -> dict[str, list[Path]]:
     """Return folders named as splits, which hold tables or a folder for each class."""
-    folders = {path.name: path for path in _entries(folder) if path.is_dir() and not _is_run(path)}
+    folders = {
+        path.name: path
+        for path in _entries(folder)
+        if path.is_dir() and not (path / "environment.json").is_file()  # which each run has
+    }
     splits = split_names(folders)
     entries = {name: _entries(path) for name, path in folders.items()}
     classes = {
@@ -223,11 +227,6 @@ def _split_folders(folder: Path) -> dict[str, list[Path]]:
                 "the classes of train: give it another name"
             )
     return found
-
-
-def _is_run(folder: Path) -> bool:
-    """Return whether a folder is that of a run, whose tables are logs."""
-    return all((folder / name).is_file() for name in ("config.yaml", "environment.json"))
 
 
 def _check_inside(path: Path, folder: Path) -> None:

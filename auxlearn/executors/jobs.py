@@ -146,9 +146,6 @@ def run_jobs(
 ) -> Iterator[list[Outcome]]:
     """Run jobs until none is left or running, and yield how those that ended did, again and again;
     after a stop none is started, and the running ones write a checkpoint and end.
-
-    Raises:
-        PluginError: A method of the executor failed, or did not return what it has to.
     """
     for name in ("slots", "threads"):
         count = getattr(executor, name, None)

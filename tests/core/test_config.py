@@ -44,7 +44,7 @@ def plugin(path, name, size=3):
 
 def test_defaults_need_nothing(tmp_path):
     config = load_config()
-    assert config == RunConfig() == load_config(write(tmp_path / "empty.yaml", ""))
+    assert config == RunConfig() == load_config(write(tmp_path / "empty.yaml", "{}"))
     assert config.weights == PluginChoice(name="fixed")
     assert config.aux == ()
 

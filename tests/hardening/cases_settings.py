@@ -30,6 +30,7 @@ CONFIGS: dict[str, Any] = {
     "absent": "c.yaml",
     "large": ("c.yaml", sparse_file("c.yaml", 10**6)),
     "a pipe": ("c.yaml", pipe("c.yaml")),
+    "empty": ("c.yaml must be a mapping", config("")),
     "a key twice": ("c.yaml:2", config("seed: 1\nseed: 2")),
     "alias bomb": ("c.yaml", config(BOMB)),
     "deep": ("levels", config("aux: " + "[" * 20_000)),
