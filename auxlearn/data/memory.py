@@ -185,8 +185,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
         indices = [column.index for column in data.values() if hasattr(column, "iloc")]
         if not all(index.equals(indices[0]) for index in indices):
             raise DataError(
-                f"{where}: its columns are Series with different indices, so that it is not "
-                "certain which rows belong together: give one DataFrame, or lists"
+                f"{where}: its columns are Series with different indices: give a DataFrame or lists"
             )
         values = [list(map(_plain, column)) for column in data.values()]
     else:

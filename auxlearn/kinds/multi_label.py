@@ -98,10 +98,7 @@ class MultiLabel(Kind):
 
     def remarks(self, labels: Labels) -> Iterable[str]:
         if all(len(label) == 1 for label in labels):
-            yield (
-                "each list of train has one label, and any number is predicted: labels that are "
-                "written without lists are single classes"
-            )
+            yield "each list of train has one label: single classes are written without lists"
 
     def encode(self, label: tuple[str, ...], index: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(sorted({index[name] for name in label}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -23,7 +22,7 @@ from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
 from auxlearn.data.audit import describe_cut, describe_lengths, unknown_in, whole_lengths
 from auxlearn.data.batches import BatchStream
-from auxlearn.data.dataset import Split, TextDataset
+from auxlearn.data.dataset import TextDataset
 from auxlearn.data.leaks import example_keys, save_trained_on, trained_on
 from auxlearn.data.memory import save_folder
 from auxlearn.data.run_data import with_known_labels
@@ -258,7 +257,12 @@ class _Run(Materials):
         self.reporter.message(describe_lengths(whole, self.tokenization))
         if note := unknown_in("train", train_texts, self.encoder.tokenizer.unk_token_id):
             self.reporter.message(f"warning: {note}")
-        for name, split in self._further_splits() if self.processes.leads else ():
+        sets, validation = self.evaluator.sets, self.data.validation
+        splits = {name: ood.split for name, ood in sets.items()}
+        splits |= {f"{name}, paired": ood.partner for name, ood in sets.items() if ood.partner}
+        if validation is not None and validation is not splits["dev"]:
+            splits["the validation examples"] = validation
+        for name, split in splits.items() if self.processes.leads else ():
             texts, named = self.evaluator.texts(split), replace(split, name=name)
             for line in describe_cut(self.tokenization, named, texts, self.cache):
                 self.reporter.message(line)
@@ -318,16 +322,6 @@ class _Run(Materials):
             evaluate=partial(self.evaluator.dev_metrics, surrogate),
             baseline=sign(config.metric) * self.evaluator.dev_baseline(config.metric),
         )
-
-    def _further_splits(self) -> Iterator[tuple[str, Split]]:
-        """Yield what is read beside the training texts, by name."""
-        for name, ood in self.evaluator.sets.items():
-            yield name, ood.split
-            if ood.partner is not None:
-                yield f"{name}, paired", ood.partner
-        validation = self.data.validation
-        if validation is not None and validation is not self.data.dataset.splits["dev"]:
-            yield "the validation examples", validation
 
     def evaluate(
         self, loop: TrainingLoop
