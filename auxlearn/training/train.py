@@ -172,6 +172,8 @@ def train_resolved(
             )
         weighting = build_weighting(config)
         if weighting.branches is None:
+            if executor is not None:
+                reporter.message("jobs has no effect: one run is trained, in this process")
             results = run.train_run(config, weighting, reporter, dataset, processes)
         else:
             rule = weighting.branches

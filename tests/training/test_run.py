@@ -56,7 +56,9 @@ def test_a_run_leaves_a_complete_folder(config, tmp_path, plots):
 
 def test_a_finished_run_returns_its_results_without_training(uninterrupted, config, monkeypatch):
     helpers.stop_before_step(monkeypatch, 0, AssertionError("it trained again"))
-    assert train(config(output=str(uninterrupted.folder))) == uninterrupted
+    messages = helpers.Messages()
+    assert train(config(output=str(uninterrupted.folder)), messages, jobs=2) == uninterrupted
+    assert messages.lines[0] == "jobs has no effect: one run is trained, in this process"
     helpers.forbid_writing(monkeypatch)
     assert train(config(output=str(uninterrupted.folder))) == uninterrupted
 
