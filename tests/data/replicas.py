@@ -209,6 +209,12 @@ def glue(folder: Path) -> None:
         shown.to_csv(folder / f"{split}.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE)
 
 
+def beside_predictions(folder: Path) -> None:
+    """A set in whose folder the predictions of its test file have been written."""
+    files("{}.csv")(folder)
+    write_file(folder / "test_predicted.csv", ROWS["test"].assign(predicted_label="neg"))
+
+
 def class_folders(folder: Path) -> None:
     """As the archive of IMDb: a file for each text, and texts without a class."""
     for split in ("train", "test"):
@@ -315,6 +321,11 @@ FORMS = [
         NAMES,
     ),
     Form("the same in files", "left out, with a note", parquet(HIDDEN), LABELLED, NAMES),
+    Form(
+        "a further file whose column `predicted_label` holds predictions",
+        "left out, with a note",
+        beside_predictions,
+    ),
     Form(
         "some labels -1 where classes have names",
         "these examples are left out, with a note",
