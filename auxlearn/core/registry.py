@@ -408,6 +408,16 @@ def _reduced(value: Any) -> Any:
         return ()
 
 
+def _used_part(value: Any, names: set[str]) -> Any:
+    """Return the named attributes of an object that holds settings, such as parsed arguments, of
+    which others may differ from run to run; the object itself if it is none, or has a named method.
+    """
+    cls, held = type(value), getattr(value, "__dict__", {})
+    holds_settings = cls.__module__ in ("__main__", "argparse", "types")
+    named = {name: held[name] for name in sorted(names & held.keys())} if holds_settings else {}
+    return [cls, named] if named and names.isdisjoint({*dir(cls)} - held.keys()) else value
+
+
 def _used_by(function: FunctionType) -> list[Any]:
     """Return the defaults of a function, and the names that it refers to with their values."""
     codes = [function.__code__]
@@ -415,7 +425,8 @@ def _used_by(function: FunctionType) -> list[Any]:
     for code in codes:  # those of functions and comprehensions within it follow
         names.update(code.co_names)
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    used = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
+    values = function.__globals__
+    used = {name: _used_part(values[name], names) for name in names & values.keys()}
     modules = [value for value in used.values() if isinstance(value, ModuleType)]
     for module in modules:  # those within a package of the user follow
         within = [vars(module)[name] for name in names & vars(module).keys()]

@@ -262,6 +262,13 @@ SPARSE = torch.eye(2).to_sparse()
 class Pair:
     first: object
 
+@dataclass
+class Asked:
+    asked: int = 1
+    seed: int = 0
+
+ARGUMENTS, SETTINGS = SimpleNamespace(asked={asked}, seed={unused}), Asked({setting}, {unused})
+
 class WithMethod:
     def method(self):
         return {method}
@@ -298,7 +305,8 @@ def made(size):
         def loss(self, started={default}):
             assert isinstance(TENSOR, torch.Tensor) and (Tensor, SPARSE)
             sums = [(lambda: RATE * size * helper() * TABLE["a"]["b"])() for _ in WORDS]
-            return sum(sums) * TENSOR * Further.value * len(objects) * of_the_user.first.VALUE
+            asked = of_the_user.first.VALUE * ARGUMENTS.asked * SETTINGS.asked
+            return sum(sums) * TENSOR * Further.value * len(objects) * asked
 
         @property
         def shown(self):
@@ -327,7 +335,7 @@ print(dict(tasks.code_digests("mine")))
 
 USED = ("rate", "deep", "shown", "word", "table", "tensor", "option", "further", "default", "size")
 USED += ("below", "helped", "method", "cached", "layer", "pattern", "raw", "part", "queue", "span")
-USED += ("path", "space", "series", "column", "pair", "number")
+USED += ("path", "space", "series", "column", "pair", "number", "asked", "setting")
 #: Values of modules beside the script, of which the second is imported by the first.
 USED += ("first", "second")
 
