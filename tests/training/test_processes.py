@@ -117,18 +117,20 @@ def test_two_processes_give_the_numbers_of_one_which_resumes_when_they_are_kille
     long = case(dataset, encoder, "fixed", {}, ["random_mlm"], "cross_entropy")
     long |= {"epochs": 12, "patience": 0}
     place = tmp_path / "two" / str(len(cases))
-    arguments = [json.dumps([*cases, long]), place.parent, 1]
-    leader, other = start_pair(arguments, arguments)
+    other = None
+    (leader,) = start([json.dumps([*cases, long]), place.parent, 1, "pair"])
     try:
         train_all(cases, tmp_path / "one", 2)  # while the processes import what they need
+        other = int(leader.stdout.readline())
         deadline = time.monotonic() + 200
         while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        other.kill()
+        os.kill(other, signal.SIGKILL)
         output = leader.communicate(timeout=60)[0]
     finally:
         leader.kill()
-        other.communicate()
+        if leader.returncode is None and other is not None:
+            os.kill(other, signal.SIGKILL)
     assert "has ended without a word" in output
     assert leader.returncode != 0
     assert not (place / "results.json").exists(), "it had ended before it was killed"
@@ -251,8 +253,8 @@ def test_a_process_that_does_not_answer_is_one_line_after_a_time(monkeypatch):
             _timeout()
 
 
-def start_pair(*arguments):
-    """Start two processes without torchrun."""
+def start(*arguments):
+    """Start two processes, or one that forks the second, as torchrun would."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -283,7 +285,7 @@ def test_a_process_that_fails_or_hangs_ends_the_other(
     arguments = ["train", "--dataset", dataset, "--encoder", encoder_folder("bert"), "--epochs", 2]
     arguments += ["--aux", "random_mlm", "--weights", "meta", "--output", tmp_path / "run"]
     arguments += ["--batch-size", 8, "--max-length", 32, "--device", "cpu"]
-    pair = start_pair(*([fault if number == faulty else "-", *arguments] for number in range(2)))
+    pair = start(*([fault if number == faulty else "-", *arguments] for number in range(2)))
     try:
         said = pair[1 - faulty].communicate(timeout=400)[0]
         if fault.startswith("raise"):
