@@ -141,7 +141,7 @@ ALONE = {
 #: Most lines of each room. One that grows has a line in the changelog that says what for:
 #: "- `auxlearn/ROOM/` grows by N lines: WHAT THEY ARE FOR".
 BUDGETS = {
-    "core": 3332,
+    "core": 3327,
     "kinds": 2820,
     "data": 4768,
     "encoders": 2157,
@@ -151,8 +151,8 @@ BUDGETS = {
     "losses": 1332,
     "weighting": 2808,
     "results": 2735,
-    "executors": 687,
-    "evaluation": 965,
+    "executors": 684,
+    "evaluation": 964,
     "training": 4386,
     "mask_analysis": 752,
     "sweeps": 1360,
