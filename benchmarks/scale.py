@@ -149,12 +149,10 @@ def report() -> None:
     body = []
     for count, row in sorted(rows.items()):
         step, memory = row["first step"], row["tokens"]
-        one, two = memory.get("clock"), row["tokens by two"].get("clock")
-        cells = [
-            f"{count:,}",
-            f"{memory['cpu'] / row['bare']['cpu']:.2f} of the bare call",
-            f"{one / two:.2f} times faster" if one and two else "not measured",
-        ]
+        cells = [f"{count:,}", "not measured", "not measured"]
+        if "bare" in row:
+            cells[1] = f"{memory['cpu'] / row['bare']['cpu']:.2f} of the bare call"
+            cells[2] = f"{memory['clock'] / row['tokens by two']['clock']:.2f} times faster"
         cells += [f"{memory[name]:,.0f}" for name in ("anonymous_mb", "rss_mb")]
         body.append([*cells, f"{step['cpu']:.1f} s", f"{step['anonymous_mb']:,.0f}"])
     write_section(PAGE, "scale", [table([*head, "first step, cached", "anonymous MB"], body)])

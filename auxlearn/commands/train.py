@@ -45,9 +45,9 @@ def command(
 
     \b
     Examples:
-        # Built-in encoder and data set; the weight of the auxiliary task is meta-learned
+        # Built-in encoder and data set; the share of the auxiliary task is chosen on dev
         auxlearn train --aux l3mask --weights meta
-        # Your own data (train, dev and test as .tsv, .csv or .jsonl) with a fixed weight
+        # Your own data (train, dev and test as .tsv, .csv, .jsonl or .parquet) with a fixed weight
         auxlearn train --dataset data/reviews --encoder bert --aux random_mlm --fixed-alpha 0.3
         # Another seed of an earlier run
         auxlearn train --config runs/reviews/config.yaml --seed 1 --output runs/reviews-1

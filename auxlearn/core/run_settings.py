@@ -167,7 +167,7 @@ class TrainingSettings(Described):
     """How it is trained. Settings of the optimizer are named as in transformers."""
 
     metric: Annotated[str, Option(completes=True)] = setting("accuracy", "setting")
-    """Metric on dev that selects the best checkpoint; meta-learned weights optimise it. By default
+    """Metric on dev that selects the best checkpoint; learned weights optimise it. By default
     accuracy of classes (or macro_f1) and of tags, micro_f1 of several labels (or macro_f1,
     accuracy, lrap), pearson of numbers (or spearman, mae), span_f1 of BIO tags, las of trees (or
     uas)."""
@@ -277,7 +277,7 @@ class MachineSettings(Described):
     """Run folder; by default a folder in runs/ named after the settings."""
 
     cache_dir: Annotated[PathText | None, Option("FOLDER")] = setting(None, "record")
-    """Cache of tokenised texts and pseudo-likelihood scores; by default ~/.cache/auxlearn."""
+    """Cache of tokens and token scores; by default $AUXLEARN_CACHE, else ~/.cache/auxlearn."""
 
     report_to: Annotated[tuple[str, ...], OneOrMany] = setting(
         (), "record", max_length=MOST_ENTRIES

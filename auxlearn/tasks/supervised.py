@@ -29,8 +29,8 @@ from auxlearn.tasks.base import AuxiliaryTask
 
 class SupervisedOptions(Described):
     datasets: Annotated[tuple[FurtherSet, ...], OneOrMany] = ()
-    """Data sets to train on: folder, card, hub id, or a mapping with dataset, name, text_column,
-    text_pair_column and label_column."""
+    """Data sets to train on: folder, card, hub id, or a mapping with dataset, name, kind,
+    text_column, text_pair_column, label_column and keep_null_labels."""
 
     smoothing: float = Field(1.0, ge=0)
     """Sets are sampled in proportion to size ** smoothing: 1 by size, 0 equally often, 1/T with
@@ -67,10 +67,10 @@ class _LabelledSet:
 class Supervised(AuxiliaryTask):
     """Train on one or more further labelled data sets, with a head for each.
 
-    The loss is that of the kind of labels (classes, several labels, numbers, tags of words), a mean
-    over a batch: cross-entropy in nats, or the squared error. Each batch comes from one data set,
-    sampled by ``smoothing``, as in MaChAmp (van der Goot et al. 2021, `Massive Choice, Ample Tasks
-    <https://arxiv.org/abs/2005.14672>`_). A set without a dev split has a
+    The loss is that of the kind of labels (classes, several labels, numbers, tags of words,
+    trees), a mean over a batch: cross-entropy in nats, or the squared error. Each batch comes from
+    one data set, sampled by ``smoothing``, as in MaChAmp (van der Goot et al. 2021, `Massive
+    Choice, Ample Tasks <https://arxiv.org/abs/2005.14672>`_). A set without a dev split has a
     tenth of its train split held out. The metrics of its kind on the dev split of each set are
     recorded with every evaluation; nothing is chosen by them.
 
