@@ -53,7 +53,7 @@ COMMANDS = {
     "sweep": "Run many trials and compare the methods.",
     "compare": "Compare the methods of sweeps and runs.",
     "report": "Write runs or sweeps as one HTML file.",
-    "data": "Audit a data set before training on it.",
+    "data": "Audit a data set, or make the folder of a published one.",
     "list": "List tasks, losses, weightings, encoders or data sets.",
     "check": "Check a task, loss or weighting of your own.",
     "pretrain": "Continue pretraining by masked language modelling (TAPT).",

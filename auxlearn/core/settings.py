@@ -403,7 +403,7 @@ class EncoderCard:
 ENCODERS = {
     "tiny": EncoderCard(
         str(Path(__file__).parents[1] / "encoders" / "tiny"),
-        "1.5 M parameter BERT shipped with auxlearn, for demos and tests",
+        "1.4 M parameter BERT shipped with auxlearn, for demos and tests",
         "uncased",
         1e-3,
     ),
