@@ -79,9 +79,11 @@ class Texts(Sequence[str]):
 
     def select(self, indices: Sequence[int] | np.ndarray) -> Texts:
         """Return the texts with some indices, in their order."""
-        rows = np.asarray(self.rows)[np.asarray(indices, np.int64)]
-        key = hashlib.sha256(self.content_key.encode() + rows.tobytes()).hexdigest()
-        return Texts(self.path, key, rows)
+        chosen = np.asarray(indices, np.int64)
+        rows = chosen if isinstance(self.rows, range) else self.rows[chosen]  # a range is of all
+        digest = hashlib.sha256(self.content_key.encode())
+        digest.update(np.ascontiguousarray(rows).data)
+        return Texts(self.path, digest.hexdigest(), rows)
 
     def mapped(
         self,
