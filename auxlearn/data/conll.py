@@ -116,7 +116,7 @@ def read_conll(path: Path, text: str) -> Table:
 
 
 def read_conllu(path: Path, text: str) -> Table:
-    """Read forms, UPOS (``tags``), XPOS, HEAD and DEPREL; without comments, 1-2 and 1.1."""
+    """Read forms, UPOS (``tags``), XPOS, HEAD and DEPREL; no multi-word tokens or empty nodes."""
     sentences: list[Sentence] = []
     for block in _blocks(path, text):
         sentence: Sentence = []
