@@ -297,7 +297,7 @@ def _pieces(path: Path, advance: Callable[[int], None]) -> Iterator[tuple[int, s
                 raise DataError(f"{path}:{number}: more than {LONGEST_LINE:,} bytes in a line")
             if first == 1:
                 refuse_lfs_pointer(path, content, DataError)
-            text = plain_lines(decoded(content, str(path), first))
+            text = plain_lines(decoded(content, str(path), first), first)
             yield first, text
             first += text.count("\n")
             advance(len(content))

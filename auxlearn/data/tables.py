@@ -286,11 +286,11 @@ def decoded(content: bytes, where: str, first: int = 1) -> str:
     return text
 
 
-def plain_lines(text: str) -> str:
-    """Return a text without the byte order marks that begin lines where files were joined, and with
-    LF for line ends of CR alone.
+def plain_lines(text: str, first: int = 1) -> str:
+    """Return lines without the byte order marks of joined files, and with LF for CR in a file that
+    has CR alone, which is one piece from its ``first`` line on.
     """
-    text = text if "\n" in text else text.replace("\r", "\n")
+    text = text if "\n" in text or first > 1 else text.replace("\r", "\n")
     return re.sub("\n\ufeff+", "\n", text)
 
 

@@ -61,7 +61,11 @@ def test_lines_are_those_that_predict_reads(tmp_path, read):
     assert texts == ("one", "two \u2028 more\fhere", "three\x85\rend")
     found, _ = read_texts_file(path)
     assert [text for text in found.columns["text"] if not is_blank(text)] == list(texts)
-    for content, expected in ((b"one\rtwo\r", ["one", "two"]), (b"one\0\ntwo", None)):
+    for content, expected in (
+        (b"one\rtwo\r", ["one", "two"]),
+        (b"the first and long one\nthe last\rone", ["the first and long one", "the last\rone"]),
+        (b"one\0\ntwo", None),
+    ):
         path.write_bytes(content)
         for reader in (read, lambda path: read_texts_file(path)[0].columns["text"]):
             if expected:
