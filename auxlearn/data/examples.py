@@ -39,6 +39,7 @@ from auxlearn.kinds.labels import check_renamed, sort_labels
 LACKED = "has labels that train lacks"
 
 PREDICTED_LABEL = "predicted_label"  # column that predictions are written to
+LOG_PROBABILITY = "log_probability"  # column that scores of texts are written to
 
 _MOST_SPLITS = 100  # different values of a column that names splits
 
@@ -101,11 +102,16 @@ def parse_examples(
         kind.require("labels (label maps)")
     if columns.unknown_labels == "count":
         kind.require("unknown_labels count")
-    needed = {"text": True, "text_pair": columns.text_pair_column is not None, "label": labelled}
+    needed = {"text": True, "text-pair": columns.text_pair_column is not None, "label": labelled}
     for role, is_needed in needed.items():
-        name = getattr(columns, role)
+        name = getattr(columns, role.replace("-", "_"))
         if is_needed and name not in table.columns:
-            raise no_column(table, name, role.replace("_", "-"))
+            raise no_column(table, name, role)
+        if role != "label" and name in table.columns and all(map(is_empty, table.columns[name])):
+            raise DataError(
+                f"{table.where}: column '{shorten(name)}' is empty in every row: leave it out, or "
+                f"name another column with --{role}-column"
+            )
     table = _without_incomplete_rows(table, columns, kind)
     has_pairs = columns.text_pair in table.columns
     has_labels = columns.label in table.columns
@@ -237,8 +243,9 @@ def parse_splits(
         columns = found
         text = find_text(table.columns, columns, kind_of(columns.kind).text_columns)
         fault = "" if text in table.columns else f"it has no column '{columns.text}'"
-        if PREDICTED_LABEL in table.columns and train and PREDICTED_LABEL not in train.columns:
-            fault = f"its column '{PREDICTED_LABEL}' holds predictions"
+        for column, what in {PREDICTED_LABEL: "predictions", LOG_PROBABILITY: "scores"}.items():
+            if train and column in table.columns and column not in train.columns:
+                fault = f"its column '{column}' holds {what}"
         if name not in CORE_SPLITS and fault:
             notes.append(f"{shorten(Path(table.where).name)} was left out: {fault}")
             continue

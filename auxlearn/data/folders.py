@@ -214,6 +214,11 @@ def _split_folders(folder: Path) -> dict[str, list[Path]]:
         for path in (folders[name], *tables):
             if split in CORE_SPLITS or tables:
                 _check_inside(path, folder)
+        if tables and known & classes[name]:
+            raise DataError(
+                f"{folders[name]} has tables ({some_of(path.name for path in tables)}) beside the "
+                "folders of its classes, which would be left out: keep one of both"
+            )
         if tables:
             found[split] = tables
         elif known & classes[name]:

@@ -198,17 +198,19 @@ def classify(
     kind, table = kind_of(config.kind), source.table
     text = find_text(table.columns, columns, kind.text_columns)
     reading = columns.model_copy(update={"text_column": text})
-    read = [table.columns[name] for name in (text, reading.text_pair) if name in table.columns]
+    on_pairs = RunResults.load(run).dataset.pairs
+    names = (text,) if on_pairs is False else (text, reading.text_pair)
+    read = [table.columns[name] for name in names if name in table.columns]
     rows = [row for row in range(len(table)) if not any(is_empty(column[row]) for column in read)]
     part = table.select(rows) if 0 < len(rows) < len(table) else table
     readable = kind.texts(part, text) if text in table.columns else part
-    texts, pairs = _texts(readable, reading, RunResults.load(run).dataset.pairs)
+    texts, pairs = _texts(readable, reading, on_pairs)
 
     from auxlearn.evaluation.evaluator import Classifier
 
     classifier = Classifier.of_run(run)
-    names = [PREDICTED_LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
-    if taken := [name for name in names if name in table.columns]:
+    written = [PREDICTED_LABEL, *(f"{PROBABILITY}{label}" for label in classifier.label_names)]
+    if taken := [name for name in written if name in table.columns]:
         raise DataError(
             f"{table.where} has a column '{shorten(taken[0])}' already, which predictions are "
             "written to: rename it or leave it out"

@@ -10,6 +10,7 @@ from auxlearn.core.errors import DataError, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import Split
+from auxlearn.data.examples import LOG_PROBABILITY
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, check_every_text_has_tokens
 from auxlearn.encoders.shared import SharedEncoder
 from auxlearn.scoring.pseudo_likelihood import log_probability_and_entropy, pseudo_log_likelihood
@@ -88,7 +89,7 @@ def _statistics(values: torch.Tensor, known: torch.Tensor) -> dict[str, list[Any
     """Return the columns of statistics, empty where nothing is known."""
     return {
         name: [value if here else None for value, here in zip(column, known.tolist(), strict=True)]
-        for name, column in zip(("log_probability", "entropy"), values.T.tolist(), strict=True)
+        for name, column in zip((LOG_PROBABILITY, "entropy"), values.T.tolist(), strict=True)
     }
 
 

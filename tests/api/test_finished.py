@@ -251,7 +251,7 @@ def test_a_model_of_pairs_refuses_single_texts(trained_on, tmp_path):
     assert "column 'text_pair' is not read: the run was trained on single" in shown.stderr
     assert all("text_pair" not in json.loads(line) for line in shown.stdout.splitlines())
     # A column of the default name is not read by a model of single texts.
-    frame = ROWS.assign(text_pair="x")
+    frame = ROWS.assign(text_pair=["", *"bcdef"])
     with pytest.warns(UserWarning, match="column 'text_pair' is not read"):
         found = auxlearn.predict(trained_on[False], frame)
     assert found[ADDED].equals(auxlearn.predict(trained_on[False], ROWS)[ADDED])

@@ -322,7 +322,7 @@ FORMS = [
     ),
     Form("the same in files", "left out, with a note", parquet(HIDDEN), LABELLED, NAMES),
     Form(
-        "a further file whose column `predicted_label` holds predictions",
+        "a further file of predictions (column `predicted_label`) or scores (`log_probability`)",
         "left out, with a note",
         beside_predictions,
     ),

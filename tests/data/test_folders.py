@@ -83,6 +83,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
         other=[{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
         settings=[{"key": "value"}],
         test_new=[{**ROWS[0], "predicted_label": "good"}],
+        scores=[{"text": 0, "form": "a fine day", "log_probability": -9.5}],
     )
     dataset = read_folder(tmp_path)
     assert set(dataset.splits) == {"train", "test_revised", "corpus", "other"}
@@ -90,6 +91,7 @@ def test_further_files_are_splits_by_their_name(tmp_path):
     assert dataset.splits["corpus"].labels is None
     assert dataset.splits["other"].label_names == ("x", "y")
     assert dataset.notes == (
+        "scores.jsonl was left out: its column 'log_probability' holds scores",
         "settings.jsonl was left out: it has no column 'text'",
         "test_new.jsonl was left out: its column 'predicted_label' holds predictions",
         "split 'other' keeps its own labels: x, y",
@@ -228,6 +230,14 @@ INCOMPLETE = {
     "a folder of classes beside a table": (
         {"train.csv": ONE, "test/x/1.txt": "a", "test/y/1.txt": "b"},
         "has tables (train.csv) and the folders test, which would be left out",
+    ),
+    "a table beside texts by class": (
+        {"train/x/1.txt": "a", "train/y/1.txt": "b", "train/scored.csv": ONE},
+        "train has tables (scored.csv) beside the folders of its classes, which would be left out",
+    ),
+    "no second text": (
+        {"train.csv": "text,text_pair,label\na,,x\nb,,y\n"},
+        "column 'text_pair' is empty in every row: leave it out, or name another column with --te",
     ),
     "a README with a byte order mark": (
         {"README.md": "\ufeff---\nconfigs:\n---\n", "train.csv": ONE},
