@@ -7,18 +7,25 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint format docs bench bench-gpu clean
 
-# Modules are compiled on all cores, which pip does not; large parts that nothing here imports are not.
+# Before the tests, modules are compiled on all cores, which pip does not; large parts that nothing
+# here imports are not.
 UNUSED := /tests?/|/transformers/models/(?!auto|bert|roberta|distilbert|electra|deberta|modernbert|bart|_)|/ray/(rllib|tune|serve|train|data|dashboard)/|/(mlflow|wandb|databricks|opentelemetry|cryptography)/
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.venv/.installed: pyproject.toml constraints.txt
+# What a user installs, and on top of it what the tests and the linters need.
+.venv/.user: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("auxlearn needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) torch
+	$(INSTALL) --editable .
+	touch $@
+
+.venv/.installed: .venv/.user
+	$(INSTALL) --editable '.[dev]'
 	@$(BIN)/python -W ignore -m compileall -q -j 0 -x '$(UNUSED)' .venv/lib >/dev/null || true
 	touch $@
 
-demo: .venv/.installed
+demo: .venv/.user
 	$(BIN)/auxlearn train --aux l3mask --weights meta
 
 # The tests of a file go to one worker: what they share is then made once. Some tests wait for
@@ -44,7 +51,7 @@ docs: .venv/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/.docs: .venv/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
+	$(INSTALL) --editable '.[dev,docs]'
 	touch $@
 
 bench: .venv/.installed
