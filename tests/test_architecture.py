@@ -152,7 +152,7 @@ BUDGETS = {
     "weighting": 2808,
     "results": 2735,
     "executors": 684,
-    "evaluation": 964,
+    "evaluation": 962,
     "training": 4386,
     "mask_analysis": 752,
     "sweeps": 1360,

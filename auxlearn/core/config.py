@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,10 +210,12 @@ def identity_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def digest_of(settings: Mapping[str, Any]) -> str:
-    """Return :attr:`RunConfig.digest` of resolved settings, written by any version."""
+def digest_of(settings: Mapping[str, Any], plugins: Sequence[str] = ()) -> str:
+    """Return :attr:`RunConfig.digest` of resolved settings, written by any version; ``plugins`` are
+    the digests of the plug-in files, if not those of now.
+    """
     content = identity_of(settings)
-    content["plugins"] = [plugin_digest(path) for path in settings["plugins"]]
+    content["plugins"] = [*plugins] or [plugin_digest(path) for path in settings["plugins"]]
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -25,10 +25,10 @@ from auxlearn.encoders.device import Compute, default_device, upload
 from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder, pool_windows
 from auxlearn.evaluation.metrics import evaluate, predictions_of, true_labels
-from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.base import Kind
 from auxlearn.kinds.predictions import Arrays, LabelMap, SetPredictions
 from auxlearn.objectives.base import outputs_of, words_of
-from auxlearn.results.folder import RunFolder, model_of
+from auxlearn.results.folder import model_of
 from auxlearn.results.predictions import write_predictions
 from auxlearn.results.record import Evaluation, RunResults
 
@@ -146,12 +146,10 @@ class Classifier:
     def of_run(cls, run: Path) -> Classifier:
         """Load the model of a finished run, onto the GPU if there is one."""
         folder = model_of(run)
-        device = default_device()
-        kind = kind_of(RunFolder(run).read_config().kind)
-        model, tokenizer = load_classifier(folder, kind)
+        device, results = default_device(), RunResults.load(run)
+        model, tokenizer = load_classifier(folder, results.kind)
         written = model.config.to_dict()
         windowing = Windowing(**{n: written[n] for n in Windowing.model_fields if n in written})
-        results = RunResults.load(run)
         classifier = cls(model.to(device), tokenizer, device, results, windowing)
         known = results.dataset.label_names
         if list(classifier.label_names) != list(known):

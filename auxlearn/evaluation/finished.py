@@ -84,8 +84,8 @@ def evaluate(
     if output is not None:
         read_sets = [dataset for dataset in sets.values() if not in_memory(dataset)]
         check_output_file(expand(output), JSON, read_sets)
-    config = RunFolder(folder).read_config()
-    kind = kind_of(config.kind)
+    config, trained = RunFolder(folder).read_config(), RunResults.load(folder)
+    kind = trained.kind
     if decision != "sum":
         kind.require("decision argmax")
     joined, targets = (None, None) if labels is None else _label_maps(labels)
@@ -105,7 +105,6 @@ def evaluate(
     for name, (evaluated, _) in read.items():
         for note in evaluated.notes:
             reporter.message(f"{name}: {note}")
-    trained = RunResults.load(folder)
     mapped: dict[str, OODSet] = {}
     if foreign := sorted(labels_as_texts(labels or {}).keys() - set(trained.dataset.label_names)):
         raise DataError(

@@ -20,7 +20,7 @@ from auxlearn.data.dataset import Split
 from auxlearn.data.examples import PREDICTED_LABEL, check_distinct, is_empty, no_column, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_table_or_lines, write_table
-from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.base import Kind
 from auxlearn.kinds.columns import find_text
 from auxlearn.kinds.predictions import Arrays
 from auxlearn.results.folder import RunFolder, finished_folder, model_of
@@ -189,22 +189,21 @@ def classify(
     if output is not None:
         check_output_file(output, FORMATS, [] if source.path is None else [source.path])
     model_of(run)
-    config = RunFolder(run).read_config()
+    config, results = RunFolder(run).read_config(), RunResults.load(run)
     columns = Columns(
         text_column=text_column or source.column(config.text_column, "text"),
         text_pair_column=text_pair_column or source.column(config.text_pair_column, "text_pair"),
     )
     check_distinct(columns)
-    kind, table = kind_of(config.kind), source.table
+    kind, table = results.kind, source.table
     text = find_text(table.columns, columns, kind.text_columns)
     reading = columns.model_copy(update={"text_column": text})
-    on_pairs = RunResults.load(run).dataset.pairs
-    names = (text,) if on_pairs is False else (text, reading.text_pair)
+    names = (text,) if results.dataset.pairs is False else (text, reading.text_pair)
     read = [table.columns[name] for name in names if name in table.columns]
     rows = [row for row in range(len(table)) if not any(is_empty(column[row]) for column in read)]
     part = table.select(rows) if 0 < len(rows) < len(table) else table
     readable = kind.texts(part, text) if text in table.columns else part
-    texts, pairs = _texts(readable, reading, on_pairs)
+    texts, pairs = _texts(readable, reading, results.dataset.pairs)
 
     from auxlearn.evaluation.evaluator import Classifier
 

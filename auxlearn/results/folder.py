@@ -64,6 +64,8 @@ from auxlearn.results.record import FILE, RunResults, recorded_file
 #: screen, and the attribute of an error that says where it is.
 FAULT, _LOG = "error.log", "_auxlearn_log"
 
+PLUGIN_FILE = "plug-in file "  # begins the names of such inputs in ``inputs.json``
+
 
 def default_output(config: RunConfig) -> Path:
     """Return the folder in ``runs/`` named by the settings; equal settings have the same folder."""
@@ -110,12 +112,15 @@ class RunFolder:
             raise RunError(no_run(self.path))
         settings = read_yaml(file, "configuration", ConfigError)
         config: RunConfig = validate(RunConfig, settings, str(file))
+        # What plug-in files held, which is part of the hash, is known of a run that has finished.
+        inputs = recorded_inputs(self.path).items() if self.finished else ()
+        plugins = [file["content"] for name, file in inputs if name.startswith(PLUGIN_FILE)]
         try:
-            digest = digest_of(settings)
+            digest = digest_of(settings, plugins)
         except (KeyError, TypeError):  # some are missing, although all were written
             digest = None
-        # The content of plug-in files, which is part of the hash, may be another one by now.
-        if not settings.get("plugins") and written_digest(self.path) != digest:
+        known = plugins or not settings.get("plugins")
+        if known and written_digest(self.path) != digest:
             raise RunError(
                 f"{file} has been changed since it was written (its settings are not those of the "
                 f"hash in its first line): restore it, or delete {self.path} to train again"

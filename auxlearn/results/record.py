@@ -13,7 +13,7 @@ from pydantic import BeforeValidator
 
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.config import identity_of, no_run, written_digest
-from auxlearn.core.errors import RunError, shorten
+from auxlearn.core.errors import RunError, describe, shorten, some_of
 from auxlearn.core.files import (
     MANIFEST,
     Damaged,
@@ -28,6 +28,7 @@ from auxlearn.core.files import (
     write_json,
 )
 from auxlearn.core.metric_names import Quantity
+from auxlearn.core.registry import KINDS, canonical
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.classification import SPARSE_KEYS
 from auxlearn.kinds.metrics import metric_of, metric_title, sign
@@ -427,6 +428,14 @@ class RunResults:
             raise RunError(
                 f"{path} is of another run than config.yaml (hash {results.digest}, not "
                 f"{written}): {advice}"
+            )
+        kind = results.config.get("kind")
+        if kind is not None and canonical(str(kind)) not in KINDS.names():
+            raise RunError(
+                f"{folder} has labels of the kind {describe(kind)}, of a plug-in that is not known "
+                f"here ({some_of(results.config.get('plugins', ())) or 'of a script'}): in Python, "
+                "import it first; for a command, make it a package with an entry point in the "
+                "group auxlearn.kinds"
             )
         return replace(results, folder=folder.absolute())
 

@@ -40,7 +40,7 @@ from auxlearn.data.run_data import RunData, check_data_settings, dataset_content
 from auxlearn.encoders.load import check_capacity
 from auxlearn.kinds.base import Kind
 from auxlearn.objectives.context import InputTracker
-from auxlearn.results.folder import recorded_inputs
+from auxlearn.results.folder import PLUGIN_FILE, recorded_inputs
 from auxlearn.training.setup import initial_content
 
 FILE = "inputs.json"
@@ -267,10 +267,10 @@ def code_content(config: RunConfig) -> dict[str, Content]:
     """Return the version of this package and the content of every plug-in that a run uses."""
     content: dict[str, Content] = {"auxlearn": {"version": __version__}}
     for path in config.plugins:
-        name, number = f"plug-in file {Path(path).name}", 1
+        name, number = f"{PLUGIN_FILE}{Path(path).name}", 1
         while name in content:
             number += 1
-            name = f"plug-in file {Path(path).name} ({number})"
+            name = f"{PLUGIN_FILE}{Path(path).name} ({number})"
         content[name] = {"content": plugin_digest(path)}
     for choice in config.aux:
         content[f"task {choice.name}"] = TASKS.code_digests(choice.name)

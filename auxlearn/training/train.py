@@ -132,7 +132,7 @@ def _train_showing(
     from auxlearn.results.console import default_reporter
 
     shown = reporter or default_reporter(verbose and process_number() == 0)
-    if not config.aux and config.weights.name != RunConfig.model_fields["weights"].default.name:
+    if not config.aux and config.weights != RunConfig().resolved().weights:
         shown.message(
             f"weights {config.weights.name} has nothing to weigh: name an auxiliary task (--aux)"
         )

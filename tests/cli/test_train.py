@@ -56,6 +56,16 @@ def test_without_options_the_defaults_are_trained_in_the_default_folder(trained)
     assert f"run folder: {default_output(trained[-1])}\n" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_said"),
+    [("--weights fixed", False), ("--fixed-alpha 0.4", True), ("--weights equal", True)],
+)
+def test_weights_without_a_task_have_no_effect(trained, arguments, is_said):
+    for aux in ([], ["--aux", "l3mask"]):
+        said = call("train", *aux, *arguments.split()).stderr
+        assert ("has nothing to weigh: name an auxiliary task" in said) == (is_said and not aux)
+
+
 def test_plug_ins_of_a_file_are_announced_before_they_run(trained, config_file, tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text("import sys\nprint('it runs', file=sys.stderr)\n")

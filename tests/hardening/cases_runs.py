@@ -48,7 +48,7 @@ def resigned(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], Non
     return apply
 
 
-LATEST = "checkpoint/latest.json"
+LATEST, MODEL = "checkpoint/latest.json", "model/model.safetensors"
 UNFINISHED: dict[str, tuple[str, Make]] = {
     "a pipe": unfinished("metrics.jsonl", partial(in_place, make=os.mkfifo)),
     "a link out": unfinished(
@@ -194,6 +194,7 @@ CASES: list[Case] = [
     ),
     Case("no finished run", "predict run x", "config.yaml", of_run(lambda run: None, "unfinished")),
     *cases("results", TRAIN, RESULTS),
+    Case("damaged model", TRAIN, "25 bytes", changed(MODEL, lambda path: os.truncate(path, 25))),
     Case("changed configuration", "report run", "config.yaml", changed("config.yaml", put(""))),
     Case(
         "fewer predictions",
@@ -201,7 +202,7 @@ CASES: list[Case] = [
         "predictions/dev.jsonl",
         changed("predictions/dev.jsonl", lambda path: put(path.read_text().split("\n")[0])(path)),
     ),
-    Case("no model", "predict run x", "model", changed("model/model.safetensors", Path.unlink)),
+    Case("no model", "predict run x", "model", changed(MODEL, Path.unlink)),
     Case(
         "no perturbations",
         "perturbations run",

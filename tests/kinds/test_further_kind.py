@@ -1,5 +1,7 @@
 """A further kind of labels is one file: counts, by Poisson regression."""
 
+import shutil
+
 import numpy as np
 import pytest
 from sklearn.metrics import mean_poisson_deviance
@@ -113,6 +115,32 @@ def test_it_predicts_and_is_compared(counted, tmp_path):
     assert again.all.metrics == pytest.approx(run.evaluations["test"].all.metrics)
     (column,) = auxlearn.compare(run, sets=["test"]).blocks[0].columns
     assert (column.metric, column.examples) == ("deviance", 48)
+
+
+def test_a_reader_without_the_plug_in_says_so(counted, monkeypatch):
+    folder, _, run = counted
+    monkeypatch.delitem(KINDS._registered, "counts")
+    readers = (
+        lambda path: auxlearn.predict(path, ["rain"]),
+        lambda path: auxlearn.evaluate(path, folder / "data"),
+        auxlearn.compare,
+        auxlearn.report,
+    )
+    for reader in readers:
+        with one_line(UserError, r"of the kind 'counts', of a plug-in that is not known here (/"):
+            reader(run.folder)
+
+
+def test_settings_are_known_whatever_has_become_of_the_plug_in(counted, tmp_path):
+    folder, _, run = counted
+    shutil.copytree(run.folder, tmp_path / "run")
+    (folder / "counts.py").rename(folder / "gone.py")
+    assert auxlearn.load_run(tmp_path / "run") == run
+    (folder / "gone.py").rename(folder / "counts.py")
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("epochs: 4", "epochs: 5"))
+    with one_line(UserError, "config.yaml has been changed since it was written"):
+        auxlearn.report(tmp_path / "run")
 
 
 def test_what_does_not_fit_is_one_line(counted, tmp_path):
