@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -342,17 +343,23 @@ _HEADER = re.compile(
 
 
 def begins_with_object(lines: Sequence[str], where: str) -> bool:
-    """Return whether the first line is an object of JSON; refuse the header of a table."""
+    """Return whether the first line is an object of JSON; refuse the lines of a table."""
     first = next(filter(str.strip, lines), "").strip()
     if _HEADER.fullmatch(first):
         raise DataError(
             f"{where} begins with the header of a table, {shorten(first)}: end its name with .csv "
             "or .tsv, or delete that line"
         )
-    try:
-        return isinstance(json.loads(first), dict)
-    except (ValueError, RecursionError):
-        return False
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(first), dict):
+            return True
+    tabs = [line.count("\t") for line in lines if line.strip()]
+    if len(tabs) > 1 and tabs[0] and len({*tabs}) == 1:
+        raise DataError(
+            f"{where} has {tabs[0] + 1} cells in each line, divided by tabs: end its name with .tsv "
+            "(.conll for a word and its tag in each line), or write spaces for the tabs"
+        )
+    return False
 
 
 def is_encodable(value: Any) -> bool:

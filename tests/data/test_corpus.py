@@ -344,7 +344,10 @@ def test_a_table_is_not_read_by_its_lines(reader, read, tmp_path, header):
     path.write_text(f"\n{header}\na b,1\n")
     with one_line(DataError, "begins with the header of a table", "end its name with .csv"):
         {"read": read, "read_texts_file": read_texts_file}[reader](path)
-    path.write_text("text, images and their labels\n")
+    path.write_text("review\tstars\n\nfine\t5\n")
+    with one_line(DataError, "has 2 cells in each line, divided by tabs: end its name with .tsv"):
+        {"read": read, "read_texts_file": read_texts_file}[reader](path)
+    path.write_text("text, images\tand their labels\nno tab\n")
     {"read": read, "read_texts_file": read_texts_file}[reader](path)
 
 
