@@ -356,8 +356,8 @@ def begins_with_object(lines: Sequence[str], where: str) -> bool:
     tabs = [line.count("\t") for line in lines if line.strip()]
     if len(tabs) > 1 and tabs[0] and len({*tabs}) == 1:
         raise DataError(
-            f"{where} has {tabs[0] + 1} cells in each line, divided by tabs: end its name with .tsv "
-            "(.conll for a word and its tag in each line), or write spaces for the tabs"
+            f"{where} has {tabs[0] + 1} cells in each line, divided by tabs: end its name with "
+            ".tsv (.conll for a word and its tag in each line), or write spaces for the tabs"
         )
     return False
 

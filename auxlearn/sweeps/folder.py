@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -121,18 +122,22 @@ class SweepFolder:
     @contextmanager
     def locked(self, plan: str) -> Iterator[None]:
         """Refuse the folder while a sweep of another plan runs in it: the table at its end would be
-        that of either. Processes of one plan share its trials, and one of them has the lock.
+        that of either. Processes of one plan share its trials, and each has a lock.
         """
-        lock = Lock(self.path / f".plan-{sha256(plan.encode()).hexdigest()[:12]}.lock")
-        with self._writing(), suppress(LockHeld):
-            lock.acquire()
+        ours = f".plan-{sha256(plan.encode()).hexdigest()[:12]}-"
+        lock = Lock(self.path / f"{ours}{os.getpid()}.lock")
         try:
-            for other in self.path.glob(".plan-*.lock"):
-                if other != lock.path and is_held(other):
-                    raise SweepError(
-                        f"{holder(other) or 'another process'} runs a sweep of another plan in "
-                        f"{self.path}: wait until it has ended, or choose another --output"
-                    )
+            with self._writing():
+                with suppress(LockHeld):  # by a process of that number on another machine
+                    lock.acquire()
+                for other in self.path.glob(".plan-*.lock"):
+                    if not is_held(other):  # left by a kill
+                        other.unlink(missing_ok=True)
+                    elif not other.name.startswith(ours):
+                        raise SweepError(
+                            f"{holder(other) or 'another process'} runs a sweep of another plan in "
+                            f"{self.path}: wait until it has ended, or choose another --output"
+                        )
             yield
         finally:
             lock.release()

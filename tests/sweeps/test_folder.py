@@ -1,6 +1,8 @@
 """Files of a sweep's folder."""
 
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -38,6 +40,21 @@ def test_what_killed_writes_have_left_is_deleted(planned):
     assert left == ["trials/abc/.sweep.yaml.12ab34cd.part"]  # a trial's folder has its own lock
     names = {found.name for found in folder.path.iterdir()}
     assert names == {"failures", "sweep.yaml", "trials"}
+
+
+def test_each_process_of_a_plan_keeps_other_plans_out(planned, monkeypatch):
+    _, folder, _ = planned
+    folder.path.mkdir()
+    (folder.path / ".plan-0123456789ab-5.lock").touch()  # left by a kill
+    with ExitStack() as first:
+        first.enter_context(folder.locked("a plan"))
+        monkeypatch.setattr(module, "os", SimpleNamespace(getpid=lambda: 1))  # another process
+        with folder.locked("a plan"):
+            first.close()
+            with pytest.raises(SweepError, match="another plan"), folder.locked("another"):
+                pass
+    with folder.locked("another"):
+        assert [path.name[-7:] for path in folder.path.glob(".plan-*")] == ["-1.lock"]
 
 
 @pytest.mark.parametrize(
