@@ -22,6 +22,8 @@ from typing import Any
 import click
 
 from auxlearn.core.errors import (
+    MAKE_ROOM,
+    NO_ROOM,
     ConfigError,
     Interrupted,
     UserError,
@@ -176,8 +178,8 @@ def _line_of_system(error: BaseException) -> str:
     if not isinstance(error, OSError):
         return ""
     where = f" for {error.filename}" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk is full{where}: free some space, then run the same command again"
+    if error.errno in NO_ROOM:
+        return f"no room{where} ({error.strerror}): {MAKE_ROOM}"
     if error.errno in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
         return f"the system refuses more ({error.strerror}): raise its limit (ulimit -a shows all)"
     if error.filename and error.strerror:

@@ -17,6 +17,9 @@ from typing import Any
 LENGTH = 60  # characters of a name or value in a message
 MOST_LISTED = 40  # names of which a message lists all that a misspelt one could be, at most
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # disk, quota, limit of the size of files
+MAKE_ROOM = "free some space or raise the limit, then run the same command again"
+
 #: Control characters, separators that some programs take for line breaks, marks that turn the
 #: direction of writing, and halves of characters.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -259,7 +262,7 @@ def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a SystemExit would end the command as if all were well
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = isinstance(error, OSError) and error.errno in NO_ROOM
         cls = plugin if isinstance(plugin, type) else type(plugin)
         ours = cls.__module__.split(".")[0] == "auxlearn"
         if ours or is_out_of_memory(error) or full:

@@ -20,7 +20,15 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
-from auxlearn.core.errors import EncoderError, UserError, describe, first_fault, shorten
+from auxlearn.core.errors import (
+    MAKE_ROOM,
+    NO_ROOM,
+    EncoderError,
+    UserError,
+    describe,
+    first_fault,
+    shorten,
+)
 
 #: Ends the names of files, and of folders, that are still being written: ``.NAME.WRITER.part``.
 PART = ".part"
@@ -66,18 +74,12 @@ def _told(path: Path) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(path, error) from None
     except SafetensorError as error:  # its message has the cause, such as a full disk
-        raise UserError(
-            f"cannot write {path} ({error}): free some space, then run the same command again"
-        ) from None
+        raise UserError(f"cannot write {path} ({error}): {MAKE_ROOM}") from None
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:
     """Return the error of a write, with advice that fits its cause."""
-    advice = (
-        "free some space, then run the same command again"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT)
-        else "choose a path that can be written to"
-    )
+    advice = MAKE_ROOM if error.errno in NO_ROOM else "choose a path that can be written to"
     return UserError(f"cannot write {path} ({error.strerror or error}): {advice}")
 
 

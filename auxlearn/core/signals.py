@@ -27,7 +27,8 @@ class StopRequest:
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                if signal.getsignal(number) != signal.SIG_IGN:  # as of SIGHUP under nohup
+                # SIGHUP is ignored under nohup; None is a handler that is not of Python.
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._previous[number] = signal.signal(number, self._handle)
         return self
 

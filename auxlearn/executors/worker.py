@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import sys
@@ -77,9 +76,9 @@ def _train(job: Job) -> Outcome:
 
 
 def _failed(digest: str, error: Exception) -> Outcome:
-    from auxlearn.core.errors import PluginError, UserError, is_out_of_memory, named_fault
+    from auxlearn.core.errors import NO_ROOM, PluginError, UserError, is_out_of_memory, named_fault
 
-    if any(os.strerror(code) in str(error) for code in (errno.ENOSPC, errno.EDQUOT)):
+    if any(os.strerror(code) in str(error) for code in NO_ROOM):
         return Outcome(digest, "disk full", named_fault(error))
     raised = isinstance(error, PluginError) and error.__cause__ is not None
     if isinstance(error, UserError) and not raised:

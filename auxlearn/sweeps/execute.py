@@ -144,6 +144,11 @@ class _SweepRun:
                 self._pending.append(trial)
             else:
                 self.ended += 1
+        if failed := sum(self._state(trial) in FAILURES for trial in trials):
+            self._say_once(
+                f"{failed} trials failed before and are not tried again: --retry-failed "
+                "(retry_failed=True) runs them"
+            )
         return reader
 
     def _refuse_changed(self, trial: Trial, reader: InputReader) -> None:

@@ -151,7 +151,7 @@ def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_pat
     [
         (errno.EACCES, "cannot use some/path (Permission denied): check the path and its "),
         (errno.EMFILE, "the system refuses more (Too many open files): raise its limit"),
-        (errno.ENOSPC, "the disk is full for some/path: free some space"),
+        (errno.ENOSPC, "no room for some/path (No space left on device): free some space"),
         (MemoryError(), "out of memory ("),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: x"), "out of memory ("),
     ],
@@ -211,6 +211,13 @@ def test_an_ignored_signal_stays_ignored():
         assert not stop.requested
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_handler_that_is_not_of_python_stays(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)  # as within R, or uWSGI
+    monkeypatch.setattr(signal, "signal", pytest.fail)
+    with StopRequest() as stop:
+        assert not stop.requested
 
 
 def test_a_second_signal_interrupts():

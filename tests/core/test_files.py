@@ -21,13 +21,13 @@ from auxlearn.core.files import (
 )
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, code):
     path = tmp_path / "results.json"
     write_bytes(path, b"old")
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(code, os.strerror(code))))
-    said = rf"^cannot write {path} \({os.strerror(code)}\): free some space, "
-    with pytest.raises(UserError, match=said + "then run the same command again$"):
+    said = rf"^cannot write {path} \({os.strerror(code)}\): free some space or raise "
+    with pytest.raises(UserError, match=said + "the limit, then run the same command again$"):
         write_bytes(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["results.json"]

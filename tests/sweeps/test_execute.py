@@ -126,7 +126,9 @@ def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_pat
     assert [list(task) for task in kept["config"]["aux"]] == [["crashing"]]
     assert (folder.path / "logs" / f"{records[0].digest}.log").exists()
 
-    assert start(path)[1].jobs == []
+    shown = Messages()
+    assert start(path, reporter=shown)[1].jobs == []
+    assert shown.lines[0].startswith("2 trials failed before and are not tried again: ")
     assert len(start(path, retry_failed=True)[1].jobs) == 2
 
 
