@@ -112,8 +112,8 @@ def test_attended_spans_begin_at_the_most_attended_tokens():
     assert seen[2] == {(1, 1)}
 
 
-def test_exactly_the_span_of_the_embeddings_is_zero(encoder, tmp_path):
-    batch = batch_of(context_of(encoder, tmp_path))
+def span_of_the_embeddings(encoder, folder):
+    batch = batch_of(context_of(encoder, folder))
     span = random_spans(batch, 0.2, draws())
     seen = []
     for cut in (nullcontext(), cutting.embeddings_cut(encoder, span)):
@@ -130,8 +130,30 @@ def test_exactly_the_span_of_the_embeddings_is_zero(encoder, tmp_path):
     assert hooks_of(encoder) == []
 
 
-def test_exactly_the_span_of_every_layer_is_zero(encoder, tmp_path):
-    loss, batch = prepared(HiddenCut, encoder, tmp_path, share=0.2)
+def test_exactly_the_span_is_zero_and_the_encoder_is_left_as_it_was(encoder, tmp_path, monkeypatch):
+    """In the embeddings and in every layer, and after an error as well."""
+    span_of_the_embeddings(encoder, tmp_path)
+    span_of_every_layer(encoder, tmp_path)
+    for cls in (SpanCutoff, HiddenCut):
+        loss, batch = prepared(cls, encoder, tmp_path)
+        before = encoder.encode(batch).last_hidden_state.detach()
+        encoder.train()
+        values = []
+        with unhooked_again(encoder):
+            for _ in range(2):
+                with rng.seeded(0, "dropout"):
+                    values.append(loss.loss(encoder, batch, draws()))
+        assert torch.equal(*values)
+        assert torch.equal(encoder.eval().encode(batch).last_hidden_state, before)
+        last = encoder.family.cut_points(encoder.body)[1][1]
+        with monkeypatch.context() as patch, unhooked_again(encoder):
+            patch.setattr(last, "forward", lambda *given: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                loss.cut_logits(encoder, batch, draws())
+
+
+def span_of_every_layer(encoder, folder):
+    loss, batch = prepared(HiddenCut, encoder, folder, share=0.2)
     layers = encoder.family.cut_points(encoder.body)
     assert len(layers) == 2
     real, chosen, outputs, hooks = attended_spans, [], [], []
@@ -197,29 +219,6 @@ def test_attention_is_that_of_the_layer_without_padding_and_after_cuts(tiny_bert
     assert torch.allclose(received[0], expected, atol=1e-6)
     lengths = mask.sum(1).tolist()
     assert received[0].sum(1).tolist() == pytest.approx(lengths, abs=1e-3)
-
-
-@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
-def test_the_encoder_is_left_as_it_was(cls, encoder, tmp_path):
-    loss, batch = prepared(cls, encoder, tmp_path)
-    before = encoder.encode(batch).last_hidden_state.detach()
-    encoder.train()
-    values = []
-    with unhooked_again(encoder):
-        for _ in range(2):
-            with rng.seeded(0, "dropout"):
-                values.append(loss.loss(encoder, batch, draws()))
-    assert torch.equal(*values)
-    assert torch.equal(encoder.eval().encode(batch).last_hidden_state, before)
-
-
-@pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
-def test_nothing_is_left_behind_by_an_error(cls, encoder, tmp_path, monkeypatch):
-    loss, batch = prepared(cls, encoder, tmp_path)
-    last = encoder.family.cut_points(encoder.body)[1][1]
-    monkeypatch.setattr(last, "forward", lambda *given: 1 / 0)
-    with unhooked_again(encoder), pytest.raises(ZeroDivisionError):
-        loss.cut_logits(encoder, batch, draws())
 
 
 @pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
