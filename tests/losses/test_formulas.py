@@ -47,10 +47,6 @@ def test_label_smoothing_is_torchs(tiny_bert, tmp_path):
         torch.tensor(logits), torch.tensor(LABELS), label_smoothing=0.2
     )
     assert value == pytest.approx(float(expected), abs=1e-6)
-    # The smoothed target spread by hand: 0.2 over all three classes, the gold one included.
-    targets = np.full((8, 3), 0.2 / 3)
-    targets[np.arange(8), LABELS] += 0.8
-    assert value == pytest.approx(-(targets * np.log(softmax(logits))).sum(1).mean(), abs=1e-6)
 
 
 def test_balanced_weights_are_scikit_learns_in_the_mean_over_examples(tiny_bert, tmp_path):
@@ -78,10 +74,9 @@ def test_listed_weights_multiply_each_examples_loss(cls, tiny_bert, tmp_path):
         (dict.fromkeys(helpers.LABELS, 0), "one is more than 0"),
     ],
 )
-@pytest.mark.parametrize("cls", [CrossEntropy, Focal])
-def test_weights_that_do_not_fit_the_labels(cls, options, message, tiny_bert, tmp_path):
+def test_weights_that_do_not_fit_the_labels(options, message, tiny_bert, tmp_path):
     with helpers.one_line(ConfigError, message):
-        loss_of(cls, tiny_bert, tmp_path, class_weights=options)
+        loss_of(CrossEntropy, tiny_bert, tmp_path, class_weights=options)
 
 
 def test_a_class_without_examples_has_no_part_in_balanced_weights():

@@ -160,8 +160,15 @@ def test_generators_belong_to_objective_and_purpose(prepared):
 
 
 def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch, tmp_path):
-    aux = ["longer_texts", "longer_texts"]
+    aux, encoders = ["longer_texts", "longer_texts"], []
+    real = TrainingLoop.__init__
+
+    def keep(loop, *arguments, **named):
+        real(loop, *arguments, **named)
+        encoders.append(loop.training_step.encoder)
+
     with monkeypatch.context() as patch:
+        patch.setattr(TrainingLoop, "__init__", keep)
         helpers.copy_before_step(patch, 4, tmp_path / "killed")
         whole = train(config(aux=aux, eval_steps=2))
     (tmp_path / "run").rename(tmp_path / "whole")
@@ -180,27 +187,17 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     assert resumed.auxiliary["longer_texts"]["accuracy"] == best
     assert "auxiliary" in RunPlots(rows, resumed).figures()
 
+    # A head of torch with the saved tensors gives what the encoder's own gives.
+    (encoder,) = encoders
+    features = torch.randn(5, encoder.hidden_size)
+    head = nn.Linear(encoder.hidden_size, 2)
+    head.load_state_dict(one)
+    assert torch.equal(head(features), encoder.apply_head("longer_texts/length", features))
+
     # The exported classifier is a plain one, and knows nothing of the heads.
     exported = load_file(tmp_path / "run" / "model" / "model.safetensors")
     model, _ = load_classifier(tmp_path / "run" / "model")
     assert set(exported) <= set(model.state_dict())
-
-
-def test_a_saved_head_gives_the_logits_of_the_trained_one(config, monkeypatch, tmp_path):
-    encoders = []
-    real = TrainingLoop.__init__
-
-    def keep(loop, *arguments, **named):
-        real(loop, *arguments, **named)
-        encoders.append(loop.training_step.encoder)
-
-    monkeypatch.setattr(TrainingLoop, "__init__", keep)
-    train(config())
-    (encoder,) = encoders
-    features = torch.randn(5, encoder.hidden_size)
-    head = nn.Linear(encoder.hidden_size, 2)
-    head.load_state_dict(load_file(tmp_path / "run" / "heads/longer_texts/length.safetensors"))
-    assert torch.equal(head(features), encoder.apply_head("longer_texts/length", features))
 
 
 def test_heads_are_optimised_at_the_head_rate_and_differentiated_through(new_encoder, tmp_path):

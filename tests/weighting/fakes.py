@@ -17,12 +17,6 @@ def make(name, names=NAMES, **options):
     return cls(cls.Options(**options), names)
 
 
-def our_rules():
-    """Names of the built-in rules: other tests leave rules of their own behind in this process."""
-    names = WEIGHTINGS.names()
-    return [name for name in names if WEIGHTINGS.get(name).__module__.startswith("auxlearn.")]
-
-
 def vector(*given):
     return torch.tensor(given, dtype=torch.float64)
 

@@ -130,14 +130,6 @@ def test_the_derivative_of_the_factors_softmax_by_finite_differences():
     torch.testing.assert_close(exact, numeric, rtol=0, atol=1e-9)
 
 
-def test_a_table_sums_to_one_over_each_axis():
-    factors = Factors(MEMBERS)
-    logits = torch.randn(8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    table = factors.table(factors.weights(logits))
-    for axis in ("transform", "output"):
-        assert sum(v for (a, _), v in table.items() if a == axis) == pytest.approx(1, abs=1e-15)
-
-
 def test_the_account_is_one_sentence_on_the_largest_weight_of_each_axis():
     weighting = rule(factor_learning_rate=0.5)
     weighting.step(HandMade(GRADIENTS))

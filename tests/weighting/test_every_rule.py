@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.weighting.fakes import FakeStep, RecordingStep, make, our_rules, run
+from auxlearn.core.registry import WEIGHTINGS
+from tests.weighting.fakes import FakeStep, RecordingStep, make, run
 
 #: Options with which the state of a rule shows within these steps; windows end amid them.
 OPTIONS = {
@@ -18,7 +19,7 @@ STATELESS = {"equal", "fixed", "gcs", "torchjd"}
 MIXED = ("fixed", "ol_aux", "tartan")
 
 CASES = [
-    *((name, OPTIONS.get(name, {})) for name in our_rules()),
+    *((name, OPTIONS.get(name, {})) for name in WEIGHTINGS._builtin),
     *((name, {"mix": "scaled"}) for name in MIXED),
     *((name, {"mix": "steps"}) for name in MIXED),
     ("meta", {"horizon": "steps", "warmup_steps": 2, "mix": "scaled", "every": 2}),

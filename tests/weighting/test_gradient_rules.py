@@ -26,13 +26,6 @@ def flattened(gradients):
     return np.array([np.concatenate([p or [0.0, 0.0] for p in g[:2]]) for g in gradients])
 
 
-def test_gates_by_hand():
-    # Angles with (2, 0): 60 degrees, 135 degrees, 90 degrees.
-    found = gram((2.0, 0.0), (1.5, 1.5 * math.sqrt(3)), (-4.0, 4.0), (0.0, 7.0))
-    assert gcs_gates(found, "weighted").tolist() == pytest.approx([1, 0.5, 0, 0], abs=1e-15)
-    assert gcs_gates(found, "unweighted").tolist() == [1, 1, 0, 0]
-
-
 @pytest.mark.parametrize("version", ["weighted", "unweighted"])
 def test_gcs_gives_a_gradient_of_zero_no_weight(version):
     assert gcs_gates(gram((1.0, 0.0), (0.0, 0.0), (1.0, 0.0)), version).tolist() == [1, 0, 1]

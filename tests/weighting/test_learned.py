@@ -4,11 +4,7 @@ import pytest
 import torch
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.weighting.learned import (
-    floored_primary_logit,
-    floored_weights,
-    softmax_gradient,
-)
+from auxlearn.weighting.learned import floored_weights
 from tests.weighting.fakes import Network, NetworkStep, adamw, make, vector
 
 #: Options that take a rule back to what all of them have in common.
@@ -91,19 +87,3 @@ def test_floored_weights_by_hand():
     assert floored_weights(vector(1, 3, 6), 0.4).tolist() == pytest.approx([4, 2, 4], abs=1e-14)
     assert floored_weights(vector(5, 3, 2), 0.4).tolist() == [5, 3, 2]
     assert floored_weights(vector(0.2), 0.4).tolist() == [0.2]
-
-
-@pytest.mark.parametrize("floor", [0.05, 0.4, 0.9])
-def test_the_floored_logit_gives_the_floor(floor):
-    logits = vector(-3.0, 0.5, 1.5)
-    logits[0] = floored_primary_logit(logits, floor)
-    assert float(logits.softmax(0)[0]) == pytest.approx(floor, rel=1e-13)
-
-
-def test_the_gradient_through_the_softmax_is_autograds():
-    logits = vector(0.3, -0.5, 1.1).requires_grad_()
-    weight_gradient = vector(2.0, -1.0, 0.5)
-    (expected,) = torch.autograd.grad(logits.softmax(0) @ weight_gradient, logits)
-    found = softmax_gradient(logits.detach().softmax(0), weight_gradient)
-    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-15)
-    assert float(found.sum()) == pytest.approx(0, abs=1e-15)

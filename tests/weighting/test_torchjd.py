@@ -49,18 +49,6 @@ def test_the_step_is_the_librarys_aggregation_of_the_jacobian(rule):
         )
 
 
-def test_pcd_by_hand():
-    """Unit vectors a = (1, 0), b = (-1, 2) / sqrt 5: the nearest d to a with b d >= .1 is
-    a + (.1 + 1 / sqrt 5) b, and is then brought to the norm of the primary gradient, 3.
-    """
-    rows = [[3.0, 0.0], [-0.5, 1.0], [1.0, 0.1]]
-    step = [[row, None, None, None] for row in rows]
-    combined, _ = run(make("torchjd", rule="PCD", parameters={"tau": 0.1}), FakeStep([step]))
-    unit = np.array([-1.0, 2.0]) / math.sqrt(5)
-    nearest = np.array([1.0, 0.0]) + (0.1 + 1 / math.sqrt(5)) * unit
-    np.testing.assert_allclose(combined[0][0], 3 * nearest / np.hypot(*nearest), rtol=1e-7)
-
-
 def test_the_geometric_mean_by_hand():
     combined, weights = run(
         make("torchjd", rule="GeometricMean"), FakeStep(random_gradients(5), LOSSES)
