@@ -425,13 +425,6 @@ def forbid_writing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(name, refused)
 
 
-def sign(run: Path) -> None:
-    """Give the changed files of a finished run their checksums, as no damage would."""
-    from auxlearn.results.record import RunResults
-
-    RunResults.load(run).save(run)
-
-
 def change_settings(run: Path, **changes: Any) -> None:
     """Make a folder that of a run with other settings, as one that was trained with them."""
     from dataclasses import replace
@@ -460,15 +453,6 @@ def stop_before_step(patch: Any, steps: int, error: BaseException | None = None)
         real(loop)
 
     patch.setattr(TrainingLoop, "run_step", run_step)
-
-
-def fake_dev_accuracies(patch: Any, *values: float) -> None:
-    """Let the evaluations on dev return these accuracies, whatever is predicted."""
-    accuracies = iter(values)
-    patch.setattr(
-        "auxlearn.evaluation.evaluator.Evaluator.dev_metrics",
-        lambda self, surrogate: {"accuracy": next(accuracies), "macro_f1": 0.0, "loss": 0.0},
-    )
 
 
 def kill_before_step(steps: int, config: Any = None, **settings: Any) -> None:

@@ -70,9 +70,9 @@ def write_inputs(place: Path, encoder: Path) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory, encoder_folder):
+def finished(tmp_path_factory, one_layer):
     place = tmp_path_factory.mktemp("world")
-    config = write_inputs(place, encoder_folder("bert"))
+    config = write_inputs(place, one_layer)
     return place, config, train(config)
 
 
@@ -108,8 +108,8 @@ def test_a_finished_run_is_returned_while_nothing_has_changed(finished, nothing_
     assert train(config) == results
 
 
-def test_every_set_whose_texts_are_cut_is_named(tmp_path, encoder_folder):
-    config = write_inputs(tmp_path / "world", encoder_folder("bert"))
+def test_every_set_whose_texts_are_cut_is_named(tmp_path, one_layer):
+    config = write_inputs(tmp_path / "world", one_layer)
     further = {"dataset": config.dataset, "text_column": "body"}
     changes = {
         "ood": [{**further, "name": "twin", "split": "dev", "pairs": "test"}],
@@ -227,9 +227,9 @@ def test_data_that_can_no_longer_be_read_have_changed(finished):
 
 
 @pytest.fixture
-def killed(tmp_path, encoder_folder):
+def killed(tmp_path, one_layer):
     def make(steps: int) -> RunConfig:
-        config = write_inputs(tmp_path, encoder_folder("bert"))
+        config = write_inputs(tmp_path, one_layer)
         helpers.kill_before_step(steps, config)
         return config
 
@@ -263,12 +263,12 @@ def test_a_run_killed_before_its_first_checkpoint_begins_with_the_present_inputs
 
 
 def test_a_run_of_an_installed_plug_in_is_refused_when_its_code_or_version_has_changed(
-    tmp_path, encoder_folder, monkeypatch
+    tmp_path, one_layer, monkeypatch
 ):
     digests = {"module someones.code": "1", "distribution someones": "1.0"}
     monkeypatch.setattr(TASKS, "code_digests", lambda name: dict(digests))
     changes = {"plugins": (), "aux": (PluginChoice(name="random_mlm"),), "ood": (), "epochs": 1}
-    config = write_inputs(tmp_path, encoder_folder("bert")).model_copy(update=changes)
+    config = write_inputs(tmp_path, one_layer).model_copy(update=changes)
     results = train(config)
     assert train(config) == results
     for name in digests:

@@ -37,16 +37,27 @@ def place(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def run(place, one_layer, tmp_path):
-    def train(name="run", *, data="data", reporter=None, **more):
+@pytest.fixture(scope="module")
+def train(place, one_layer):
+    def run(output, *, data="data", reporter=None, **more):
         given = {
             "dataset": str(place / data), "encoder": str(one_layer), "epochs": 1, "batch_size": 8,
-            "max_length": 24, "device": "cpu", "output": str(tmp_path / name),
+            "max_length": 24, "device": "cpu", "output": str(output),
         }  # fmt: skip
         return auxlearn.train(reporter=reporter, **given | more)
 
-    return train
+    return run
+
+
+@pytest.fixture
+def run(train, tmp_path):
+    return lambda name="run", **settings: train(tmp_path / name, **settings)
+
+
+@pytest.fixture(scope="module")
+def first(train, place):
+    """Folder of a run on the whole train split."""
+    return train(place / "first").folder
 
 
 def said(run, **settings):
@@ -144,8 +155,7 @@ def test_validation_examples_are_not_tested_on(run, place, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["init_from", "pretrained", "chained"])
-def test_no_encoder_has_seen_the_labels_that_are_tested(run, place, tmp_path, way):
-    first = run("first").folder
+def test_no_encoder_has_seen_the_labels_that_are_tested(run, first, place, tmp_path, way):
     keys = trained_on(str(first / "model"))
     assert len(keys) == len(np.unique(keys[:, 1])) == 36
     settings = {"encoder": str(first / "model")}
@@ -183,8 +193,8 @@ def test_what_further_sets_have_taught_counts(run, place):
     ("loss", "role"),
     [("confidence", "teacher"), ("poe", "bias model")],
 )
-def test_what_is_cross_fitted_has_not_seen_the_labels(run, loss, role):
-    model = str(run("first").folder / "model")
+def test_what_is_cross_fitted_has_not_seen_the_labels(run, first, loss, role):
+    model = str(first / "model")
     settings = {"encoder": model, "loss": loss}
     if role == "bias model":
         settings = {"loss": {loss: {"bias": "weak", "bias_encoder": model}}}
@@ -192,8 +202,8 @@ def test_what_is_cross_fitted_has_not_seen_the_labels(run, loss, role):
         run("next", **settings)
 
 
-def test_a_damaged_record_is_named(run, tmp_path):
-    model = run("first").folder / "model"
+def test_a_damaged_record_is_named(run, first, tmp_path):
+    model = shutil.copytree(first / "model", tmp_path / "model")
     (model / FILE).write_bytes(b"no keys")
     with helpers.one_line(UserError, f"{FILE}"):
         run("next", encoder=str(model))
