@@ -12,7 +12,7 @@ import yaml
 from auxlearn import load_config
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.published import read_published
-from auxlearn.sweeps.sweep_file import read_sweep
+from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 from tests.cli.helpers import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -79,25 +79,44 @@ def settings(config) -> dict:
     return config.model_dump(mode="json", exclude={"ood", "seed", "learning_rate"})
 
 
+SWEEPS = sorted(path.stem for path in (CONFIGS / "sweeps").glob("*.yaml"))
+
+
 @cache
-def planned(sweep: str) -> dict[tuple[str, str], dict[str, list]]:
-    """The trials of a sweep file, by data set and encoder, and by method."""
-    plan = read_sweep(CONFIGS / "sweeps" / f"{sweep}.yaml")
-    cells: dict[tuple[str, str], dict[str, list]] = {}
-    for trial in plan_trials(plan, expand_cells(plan)):
-        cell = cells.setdefault((trial.cell["dataset"], trial.cell["encoder"]), {})
-        cell.setdefault(trial.cell["method"], []).append(trial.config)
-    return cells
+def planned(name: str) -> tuple[SweepFile, list]:
+    """A sweep file, and its trials with the first seed."""
+    sweep = read_sweep(CONFIGS / "sweeps" / f"{name}.yaml")
+    first = sweep.model_copy(update={"seeds": sweep.seeds[:1]})
+    return sweep, plan_trials(first, expand_cells(first))
 
 
 def trials_of(sweep: str, dataset: str, encoder: str) -> dict[str, list]:
-    """The trials of a sweep file in one cell, by method."""
-    return planned(sweep)[dataset, encoder]
+    """The configurations of a sweep file in one cell, by method."""
+    methods: dict[str, list] = {}
+    for trial in planned(sweep)[1]:
+        if (trial.cell["dataset"], trial.cell["encoder"]) == (dataset, encoder):
+            methods.setdefault(trial.cell["method"], []).append(trial.config)
+    return methods
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_has_trials_and_the_axes_of_published_results(name):
+    sweep, trials = planned(name)
+    assert sweep.name == name
+    assert trials
+    if sweep.published:
+        published, _ = read_published(sweep.published)
+        # Every axis of a published result is an axis of the sweep, with one of its labels.
+        cells = expand_cells(sweep)
+        labels = {axis: {cell.labels[axis] for cell in cells} for axis in sweep.axes}
+        found = [one for one in published if all(v in labels[k] for k, v in one.labels.items())]
+        assert len(found) >= len(cells) / max(1, 4 * len(sweep.select.over))
 
 
 def test_there_are_configurations():
     assert len(FILES) >= 2 + 8 + 9
     assert len(CELLS) == 8 + 9 + 9
+    assert len(SWEEPS) >= 13
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(CONFIGS).as_posix())
@@ -216,7 +235,7 @@ def test_intermediate_parsing_comes_before_the_fine_tuning_of_the_sweep(short, e
     text = (CONFIGS / "mask_tuning" / f"ipt-{short}.yaml").read_text()
     assert after.encoder == re.search("--output (.*)", text)[1] + "/model"
     theirs = trials_of("mask_tuning_table1", "MNLI", encoder)["IPT-standard"]
-    assert len(theirs) == 4 * 5
+    assert len(theirs) == 4
     assert {str(_used(settings(one))) for one in theirs} == {str(_used(settings(after)))}
     for dataset in ("SST-2", "QQP"):
         assert "IPT-standard" not in trials_of("mask_tuning_table1", dataset, encoder)

@@ -131,7 +131,7 @@ def further(tmp_path_factory):
 #: What is checked in every run of the tests: each way to make a loss or a step. Other masking
 #: strategies are probabilities alone, and other rules and losses are like one of these.
 CHECKED = {"random_mlm", "mask_tuning", "supervised", "typhoon", "simcse"}
-CHECKED |= {"poe", "confidence", "fixed", "meta", "ol_aux", "torchjd"}
+CHECKED |= {"confidence", "meta", "torchjd"}
 
 
 @pytest.mark.parametrize(

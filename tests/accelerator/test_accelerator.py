@@ -35,7 +35,7 @@ OF_PASS = {"modernbert": 2, "bart": 3, "mpnet": 1}
 PASSES = 6
 
 #: What every run of the tests trains: it stands for the others, which are slow.
-QUICK = {"random_mlm", "confidence", "meta", "tartan", "modernbert"}
+QUICK = {"random_mlm", "confidence", "tartan", "modernbert"}
 
 
 def built_in(registry: Registry) -> list[str]:

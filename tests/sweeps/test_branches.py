@@ -129,37 +129,35 @@ def test_no_branch_is_taken_when_none_has_learned_anything(config):
     assert "nothing is known of it" in card
 
 
-def test_the_run_is_the_branch_that_is_taken(config, evidence, tmp_path):
-    evidence(random_mlm_03=0.1, random_mlm_05=0.2)
-    results = train(config())
+def test_the_run_is_the_branch_that_is_taken(whole, config, tmp_path):
+    results, folder = whole, whole.folder
     assert [one.title for one in results.branches] == [
         *("random_mlm 0.3", "single task", "random_mlm 0.5")
     ]
-    assert [one.taken for one in results.branches] == [False, False, True]
-    assert results.weights == {"primary": 0.5, "random_mlm": 0.5}
-    fixed = {"fixed": {"alpha": 0.5, "mix": "steps"}}
+    assert [one.taken for one in results.branches] == [True, False, False]
+    assert results.weights == {"primary": 0.7, "random_mlm": 0.3}
+    fixed = {"fixed": {"alpha": 0.3, "mix": "steps"}}
     other = train(config(weights=fixed, output=str(tmp_path / "fixed")))
     assert results.evaluations == other.evaluations
     assert results.best == other.best
     files = ("model/model.safetensors", "predictions/dev.jsonl", "predictions/test.jsonl")
-    assert_same_files(tmp_path / "run", tmp_path / "fixed", *files)
+    assert_same_files(folder, tmp_path / "fixed", *files)
     assert results.config["weights"] == {"meta": results.config["weights"]["meta"]}
-    assert RunResults.load(tmp_path / "run") == results
-    assert (tmp_path / "run" / "heads").is_dir()
+    assert RunResults.load(folder) == results
+    assert (folder / "heads").is_dir()
     for branch in results.branches:
-        folder = tmp_path / "run" / branch.folder
-        assert RunResults.load(folder).best.value == branch.value
-        assert not (folder / "model").exists()
+        assert RunResults.load(folder / branch.folder).best.value == branch.value
+        assert not (folder / branch.folder / "model").exists()
         assert [step for step, _ in branch.course] == [3, 6]
-    assert "applied with share 0.5" in results.account["random_mlm"]
-    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "applied with share 0.3" in results.account["random_mlm"]
+    card = (folder / "model" / "README.md").read_text()
     assert "`meta`" in card
-    assert "| random_mlm 0.5 |" in card
-    plots = {path.name for path in (tmp_path / "run" / "plots").iterdir()}
+    assert "| random_mlm 0.3 |" in card
+    plots = {path.name for path in (folder / "plots").iterdir()}
     assert "branches.png" in plots
     assert "weights.png" not in plots
-    assert len(auxlearn.predict(tmp_path / "run", ["a text"])) == 1  # the manifest fits the card
-    runs = [RunResults.load(tmp_path / "run" / one.folder) for one in results.branches]
+    assert len(auxlearn.predict(folder, ["a text"])) == 1  # the manifest fits the card
+    runs = [RunResults.load(folder / one.folder) for one in results.branches]
     total = sum(sum(run.seconds.values()) for run in runs)
     assert sum(results.seconds.values()) == pytest.approx(total)
 
@@ -185,10 +183,8 @@ class _KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("moment", ["second", "written"])
-def test_a_killed_run_ends_with_the_same_bytes(
-    whole, config, evidence, monkeypatch, tmp_path, moment
-):
+def test_a_killed_run_ends_with_the_same_bytes(whole, config, evidence, monkeypatch, tmp_path):
+    """Killed in its second branch, and then when all is written and models are to be deleted."""
     evidence(**FIRST_IS_BEST)
     steps = 0
     step = TrainingLoop.run_step
@@ -196,19 +192,20 @@ def test_a_killed_run_ends_with_the_same_bytes(
     def counted(loop):
         nonlocal steps
         steps += 1
-        if moment == "second" and steps == 11:
+        if steps == 11:
             raise _KilledError
         step(loop)
 
     def killed(*arguments):
         raise _KilledError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainingLoop, "run_step", counted)
-        if moment == "written":
-            patch.setattr(branches, "_delete_models", killed)
-        with pytest.raises(_KilledError):
-            train(config())
+    for owner, name, change in (
+        (TrainingLoop, "run_step", counted), (branches, "_delete_models", killed),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, change)
+            with pytest.raises(_KilledError):
+                train(config())
     resumed = train(config())
     assert resumed.reproducible() == whole.reproducible()
     files = ("model/model.safetensors", "metrics.jsonl", "predictions/test.jsonl")
