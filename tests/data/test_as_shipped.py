@@ -20,6 +20,9 @@ from tests.data.hub_server import serve, use_hub
 from tests.helpers import one_line
 
 CARDS = [name for name in card_names() if find_card(name).hub is not None]
+#: Those that are read without the hub as well: without a README, of a configuration, with hidden
+#: labels, of several splits.
+OFFLINE = ("sciie", "mnli", "imdb", "anli")
 
 
 def rows_of(split):
@@ -74,7 +77,7 @@ def hub(tmp_path_factory):
     with serve(root / "repositories") as address, pytest.MonkeyPatch.context() as patch:
         use_hub(patch, root / "online", address)
         patch.setenv("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-        for spec in (*CARDS, *specs.values()):
+        for spec in (*OFFLINE, *specs.values()):
             with contextlib.suppress(DataError):  # which the tests look at
                 load_dataset(spec)
         shutil.copytree(root / "online" / "hub", root / "files" / "hub", symlinks=True)
@@ -102,7 +105,14 @@ def card_form(name):
     return replicas.Form(name, "", lambda _: name, rows, card.label_names)
 
 
-@pytest.mark.parametrize("name", CARDS)
+@pytest.mark.parametrize(
+    ("way", "name"),
+    [
+        *(("online", name) for name in CARDS),
+        *((way, name) for way in ("prepared", "files") for name in OFFLINE),
+    ],
+    indirect=["way"],
+)
 def test_cards(way, name):
     card, form = find_card(name), card_form(name)
     if card.hub.dev_from == "test":

@@ -232,9 +232,9 @@ def test_damaged_texts_in_the_cache_are_read_again(tmp_path, read, cache, damage
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
-    "windowing", [{}, {"text_window": "windows"}, {"text_window": "head+tail"}]
+    ("processes", "windowing"),
+    [(1, {}), (1, {"text_window": "head+tail"}), (2, {"text_window": "windows"})],
 )
 def test_mapped_tokens_are_those_of_texts_in_memory(
     one_layer, tmp_path, cache, monkeypatch, processes, windowing

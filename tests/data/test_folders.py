@@ -47,8 +47,10 @@ def message(folder: Path) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".tsv", ".parquet"])
-@pytest.mark.parametrize("dev", ["dev", "validation", "valid", "val"])
+@pytest.mark.parametrize(
+    ("suffix", "dev"),
+    [(".jsonl", "dev"), (".csv", "validation"), (".tsv", "valid"), (".parquet", "val")],
+)
 def test_every_format_gives_the_same_splits(tmp_path, suffix, dev):
     for name in ("train", dev, "test"):
         write_table(tmp_path / f"{name}{suffix}", ROWS)
@@ -239,6 +241,10 @@ INCOMPLETE = {
         {"train.csv": "text,text_pair,label\na,,x\nb,,y\n"},
         "column 'text_pair' is empty in every row: leave it out, or name another column with --te",
     ),
+    "classes that no split holds": (
+        {"pos/1.txt": "a text", "neg/1.txt": "a text"},
+        "it holds neg, pos (texts by class are read of train/CLASS/FILE.txt)",
+    ),
     "a README with a byte order mark": (
         {"README.md": "\ufeff---\nconfigs:\n---\n", "train.csv": ONE},
         "README.md begins with a byte order mark: save it without",
@@ -354,17 +360,6 @@ def test_numbers_are_those_of_classes_or_their_names_throughout(case, tmp_path):
         assert "class names of a README: False is no text: quote it" in message(tmp_path)
 
 
-def test_a_readme_that_names_the_classes_alone_is_read(tmp_path):
-    (tmp_path / "train.csv").write_text("text,label\na,1\nb,0\n")
-    features = "  - name: label\n    dtype:\n      class_label:\n        names:\n"
-    names = "          '0': neg\n          '1': pos\n"
-    text = "  - name: text\n    dtype: string\n"
-    head = f"---\ndataset_info:\n  features:\n{text}{features}{names}---\n"
-    (tmp_path / "README.md").write_text(head)
-    split = read_folder(tmp_path).splits["train"]
-    assert [row["label"] for row in split.rows()] == ["pos", "neg"]
-
-
 #: What a README says of its files, one of them, and what is said; "" if it is read so.
 TOLD = {
     "semicolons": ("sep: ';'", "a.csv", "text;label\nNA, b;x\nnull;y\n", ""),
@@ -397,15 +392,6 @@ def test_files_are_read_as_a_readme_says(case, tmp_path):
             ("NA, b", "x"),
             ("null", "y"),
         ]
-
-
-def test_texts_by_class_that_no_split_holds_name_the_layout(tmp_path):
-    for name in ("pos", "neg"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.txt").write_text("a text")
-    assert "it holds neg, pos (texts by class are read of train/CLASS/FILE.txt)" in message(
-        tmp_path
-    )
 
 
 def test_evaluation_split_needs_no_train_and_may_be_missing(tmp_path):

@@ -57,9 +57,6 @@ def test_a_repository_of_the_hub(repository, tmp_path, cache):
                 load_encoder(name, LABELS)
         return
     encoder = load_encoder(repository, LABELS)
-    same = load_encoder(str(folder), LABELS)
-    for name, tensor in encoder.tensors().items():
-        assert torch.equal(tensor, same.tensors()[name]), name
     pickled = "pytorch_model.bin" in files
     assert encoder_content(repository)["commit"] == commit
     assert encoder_content(repository).get("weights") == ("pytorch_model.bin" if pickled else None)
@@ -302,11 +299,10 @@ def test_the_segments_of_a_pair_are_told_apart(family, tokenizer_class, tmp_path
         assert types == [0] * (len(first) + 2) + [1] * (len(second) + 1)
 
 
-@pytest.mark.parametrize("name", ["bert-base-uncased", "distilroberta-base", "camembert-base"])
-@pytest.mark.parametrize("former", [True, False])
-def test_a_name_that_the_hub_redirects(name, former, cache):
-    replicas.write_cache(cache, name if former else REDIRECTED[name], replicas.saved("bert"))
-    assert load_encoder(name, LABELS).config.model_type == "bert"
+@pytest.mark.parametrize("cached", ["bert-base-uncased", REDIRECTED["bert-base-uncased"]])
+def test_a_name_that_the_hub_redirects(cached, cache):
+    replicas.write_cache(cache, cached, replicas.saved("bert"))
+    assert load_encoder("bert-base-uncased", LABELS).config.model_type == "bert"
 
 
 def test_a_pooler_that_is_new_is_said(tmp_path):

@@ -25,7 +25,7 @@ TAKE = (
 TEXTS = ("The parser reads a sentence and a word.", "A tagger.")
 
 
-@pytest.fixture(params=TAKE)
+@pytest.fixture(scope="module", params=TAKE)
 def encoder(request, encoder_folder):
     return without_dropout(load_encoder(str(encoder_folder(request.param)), LABELS)).double()
 
@@ -58,11 +58,11 @@ def sources(encoder, state_of):
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["corrupted", "kept"])
-@pytest.mark.parametrize("representation", ["left_to_right", "right_to_left", "random"])
-def test_a_prediction_depends_on_what_is_read_before(encoder, batch, representation, kept):
+def test_a_prediction_depends_on_what_is_read_before(encoder, batch, kept):
+    """In a random order; the orders of both directions are tested with the space itself."""
     generator = torch.Generator().manual_seed(5)
     chosen = batch.maskable & (torch.rand(batch.maskable.shape, generator=generator) < 0.5)
-    order = reading_order(representation, batch, generator)
+    order = reading_order("random", batch, generator)
     assert chosen.sum() >= 4
     length = chosen.shape[1]
     mask_id = encoder.tokenizer.mask_token_id
@@ -83,7 +83,7 @@ def test_a_prediction_depends_on_what_is_read_before(encoder, batch, representat
         own = length + slot[text] if kept else place
         allowed[text, own] = True  # a mask token: its slot, or itself
         slot[text] += 1
-        assert torch.equal(depends, allowed), (representation, text, place)
+        assert torch.equal(depends, allowed), (text, place)
 
 
 def test_a_slot_at_a_place_is_the_mask_token_at_this_place(encoder, batch):

@@ -231,7 +231,7 @@ def test_the_loss_of_a_constant_prediction(kind, targets, metric, expected):
 
 
 @pytest.mark.parametrize("metric", ["micro_f1", "macro_f1"])
-@pytest.mark.parametrize("shares", [(9, 8, 7, 6, 5, 4, 3, 2, 1), (19, 2, 1), (12, 11, 0), (1, 1)])
+@pytest.mark.parametrize("shares", [(9, 7, 5, 3, 2, 1), (19, 2, 1), (12, 11, 0), (1, 1)])
 def test_no_constant_labels_beat_the_loss_of_a_constant_prediction(metric, shares):
     """An F1 of expected counts is highest where each label is predicted for all texts or none."""
     targets = torch.stack([(torch.arange(20) < share).float() for share in shares], 1)
