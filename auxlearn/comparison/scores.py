@@ -78,6 +78,11 @@ def read_predictions(
     truth: Any = None
     sums: list[np.ndarray] = []
     for method, seed, path in runs:
+        if (other := method.results[seed].kind) is not kind:
+            raise SweepError(
+                f"labels of '{method.name}' are of the kind {other.name}, those of "
+                f"'{runs[0][0].name}' of the kind {kind.name}: compare the runs of one kind"
+            )
         labels: Labels
         predicted: Labels
         values: Sequence[np.ndarray] = ()
@@ -87,8 +92,7 @@ def read_predictions(
             stored = read_stored(path, name, kind, names)
             labels, predicted, values = stored.truth, stored.predicted, stored.values
         truth = labels if truth is None else truth
-        same = method.results[seed].kind is kind and len(labels) == len(truth)
-        if not same or not np.all(labels == truth):
+        if len(labels) != len(truth) or not np.all(labels == truth):
             raise SweepError(
                 f"'{method.name}' (seed {seed}) and '{runs[0][0].name}' (seed {runs[0][1]}) were "
                 f"evaluated on different examples of '{name}': the data has changed in between, "

@@ -324,9 +324,12 @@ class FurtherSet(Settings):
         if isinstance(value, str | os.PathLike):
             value = {"dataset": os.fspath(value)}
         if not isinstance(value, dict | cls):
-            raise ValueError("write a data set, or a mapping: {dataset: ..., name: ...}")
-        if isinstance(value, dict) and not value.get("name") and value.get("dataset"):
-            value = {**value, "name": Path(str(value["dataset"])).name.split(":")[-1]}
+            raise ValueError(
+                "write a path, card name or hub id, or a mapping: {dataset: ..., name: ...}"
+            )
+        source = value.get("dataset") if isinstance(value, dict) else None
+        if isinstance(source, str | os.PathLike) and not value.get("name"):
+            value = {**value, "name": Path(source).name.split(":")[-1]}
         return value
 
     @field_validator("name")

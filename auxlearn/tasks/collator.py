@@ -127,6 +127,8 @@ class MaskingCollator:
                 raise DataError(f"{name}: give a list with one for each text")
         if not all(isinstance(text, str) for text in (*texts, *(text_pairs or ()))):
             raise DataError("the collator is prepared with texts alone: leave out other values")
+        if not any(all(isinstance(label, type) for label in labels or ()) for type in (str, int)):
+            raise DataError("labels: give each text a name, or each text a whole number")
         names = sorted(set(labels or ()))
         classes = None if labels is None else tuple(names.index(label) for label in labels)
         pairs = None if text_pairs is None else tuple(text_pairs)
@@ -156,7 +158,7 @@ class MaskingCollator:
         rows = texts.input_ids.split(texts.lengths.tolist())
         self._places = {row.numpy().tobytes(): place for place, row in enumerate(rows)}
 
-    def __call__(self, features: Sequence[Any]) -> dict[str, Tensor]:
+    def __call__(self, features: Iterable[Any]) -> dict[str, Tensor]:
         """Return a masked batch.
 
         Args:
@@ -173,6 +175,7 @@ class MaskingCollator:
         """
         if not self._places:
             raise DataError("the collator is not prepared: call prepare() with all texts first")
+        features = list(features)
         if not features or not all(isinstance(f, Mapping) and "input_ids" in f for f in features):
             raise DataError(
                 "the collator takes a list of what the tokenizer returned for each text: input_ids"
@@ -195,8 +198,11 @@ class MaskingCollator:
 
     def _place_of(self, feature: Any) -> int:
         ids = torch.as_tensor(feature["input_ids"], dtype=torch.int32)
-        if "attention_mask" in feature:
-            ids = ids[torch.as_tensor(feature["attention_mask"]).bool()]
+        if (given := feature.get("attention_mask")) is not None:
+            mask = torch.as_tensor(given).bool()
+            if mask.shape != ids.shape:
+                raise DataError("attention_mask: there are not as many values as input_ids")
+            ids = ids[mask]
         place = self._places.get(ids.numpy().tobytes())
         if place is None:
             raise DataError(

@@ -12,7 +12,9 @@ from auxlearn.comparison.runs import named_runs, run_names
 from auxlearn.core.config import load_config
 from auxlearn.core.errors import SweepError
 from auxlearn.core.files import write_checked_json
+from auxlearn.core.registry import KINDS
 from auxlearn.executors.jobs import Outcome
+from auxlearn.kinds.classification import Classification
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.cli.helpers import error
 from tests.comparison.conftest import METHODS, edited, right_by_method
@@ -301,6 +303,16 @@ def test_runs_evaluated_on_different_examples_are_an_error(make_sweep):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([lines[1], lines[0], *lines[2:]]))
     assert "different examples of 'test'" in refused(folder.path)
+
+
+def test_runs_of_two_kinds_are_an_error(make_sweep, monkeypatch):
+    class Ranks(Classification):
+        name = "ranks"
+
+    monkeypatch.setitem(KINDS._registered, "ranks", Ranks)
+    methods = {"STL": {"aux": [], "kind": "ranks"}, "RTM": {"aux": "random_mlm"}}
+    folder = make_sweep(right_by_method, grid={"method": methods}, seeds=1)
+    assert "compare the runs of one kind" in refused(folder.path)
 
 
 def test_the_runs_of_a_method_are_those_of_one_setting(make_sweep):

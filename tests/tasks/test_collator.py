@@ -123,7 +123,7 @@ def test_what_was_prepared_is_loaded_again(name, collator_of, loaded, tmp_path):
     assert first.keys() == second.keys()
     assert (again.seed, again.max_length, again.task.options) == (3, 64, prepared.task.options)
     for _ in range(3):
-        batches = prepared(features(tokenizer)), again(features(tokenizer))
+        batches = prepared(features(tokenizer)), again(iter(features(tokenizer)))
         for key in batches[0]:
             assert torch.equal(batches[0][key], batches[1][key])
 
@@ -256,6 +256,8 @@ REFUSALS = {
     "a strategy that is none": (5, {}, "MaskingCollator: strategy: "),
     "too few labels": ("selective", {"labels": ["a"]}, "labels: give a list with one for each"),
     "labels that are none": ("selective", {"labels": 5}, "labels: give a list with one for each"),
+    "a missing label": ("selective", {"labels": [None] * len(LINES)}, "labels: give each text a"),
+    "labels of two types": ("selective", {"labels": [1, *LINES[1:]]}, "or each text a whole"),
     "pairs in one text": ("span", {"text_pairs": "a b"}, "text_pairs: give a list with one"),
     "no texts": ("span", {"texts": [""]}, "has no token for this encoder"),
 }
@@ -285,6 +287,9 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
     for batch in ([], LINES[:2], [{"text": LINES[0]}]):
         with one_line(UserError, "takes a list of what the tokenizer returned"):
             collator_of()(batch)
+    short = [{"input_ids": [1, 2], "attention_mask": [1]}]
+    with one_line(UserError, "attention_mask: there are not as many values as input_ids"):
+        collator_of()(short)
     with one_line(UserError, "is not prepared: call prepare()"):
         MaskingCollator(tokenizer)(features(tokenizer))
     for texts in (LINES[0], [], iter(()), {"text": LINES}):
