@@ -221,6 +221,7 @@ def run_config(
 ) -> RunConfig:
     """Merge a configuration file, options of the run and options of plug-ins."""
     config = load_config(file)
+    in_file = config.model_fields_set
     if announce is not None and not options.get("plugins"):
         announce_plugins(config.plugins, str(file), announce)
     overrides = dict(options)
@@ -234,7 +235,7 @@ def run_config(
     if overrides:
         values = config.model_dump(mode="json", exclude_unset=True)
         config = validate(RunConfig, {**values, **overrides}, "command line")
-        config.check_effect(overrides)
+    config.check_effect(overrides, in_file)
     return with_plugin_options(config, extra) if extra else config
 
 

@@ -363,18 +363,25 @@ class RunSettings(
             raise ValueError("it is none, embeddings, body or a number of layers")
         return part
 
-    def check_effect(self, written: Collection[str]) -> None:
-        """Refuse settings that a user has just written and that change nothing beside others."""
+    def without_effect(self, written: Collection[str], file: Collection[str] = ()) -> str:
+        """Return which setting that a user has written changes nothing beside others; "" if all
+        have an effect. Those of a file need none where what they depend on is written beside it.
+        """
         fields = type(self).model_fields.items()
         changed = {name for name, field in fields if getattr(self, name) != field.default}
         for name, (dependents, needed) in _BESIDE.items():
-            unused = [part for part in dependents if part in written and part in changed]
+            asked = written if name in written else {*written, *file}
+            unused = [part for part in dependents if part in asked and part in changed]
             has_effect = name in changed if needed is None else getattr(self, name) == needed
             if unused and not has_effect:
                 other = f"{name} {needed}" if needed else name
-                raise ConfigError(
-                    f"{unused[0]}: it has no effect without {other}: add that, or leave it out"
-                )
+                return f"{unused[0]}: it has no effect without {other}: add that, or leave it out"
+        return ""
+
+    def check_effect(self, written: Collection[str], file: Collection[str] = ()) -> None:
+        """Refuse settings :meth:`without_effect`."""
+        if problem := self.without_effect(written, file):
+            raise ConfigError(problem)
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:

@@ -165,6 +165,9 @@ def plan_trials(
         raise ConfigError("\n".join(dict.fromkeys(problems)))
     if not trials:
         raise SweepError(f"sweep '{sweep.name}' has no trials: 'exclude' leaves none")
+    unused = [trial.config.without_effect(sweep.base) for trial in trials]
+    if all(unused) and not sweep.search:
+        raise ConfigError(f"base: {unused[0]}")
     seen: dict[str, Trial] = {}
     for trial in trials:
         other = seen.setdefault(trial.digest, trial)

@@ -119,6 +119,14 @@ def test_options_take_precedence_over_the_file_key_by_key(trained, config_file):
     assert config == expected.resolved()
 
 
+@pytest.mark.parametrize("file", [{"window_stride": 8}, {"text_window": "windows"}])
+def test_a_setting_of_the_file_may_need_an_option(trained, config_file, file):
+    option = "head" if "text_window" in file else "windows"
+    path = config_file(**{"window_stride": 8, **file})
+    config = config_of(trained, "--config", path, "--text-window", option)
+    assert (config.text_window, config.window_stride) == (option, 8)
+
+
 SURPRISED = [{"l3mask": {"score": "surprisal"}}]
 OFTEN = [{"random_mlm": {"probability": 0.2}}]
 

@@ -43,6 +43,7 @@ CONFIGS: dict[str, Any] = {
     "name leads out": ("../../escape", config("ood: [{dataset: d, name: ../../escape}]")),
     "absolute name": ("/tmp/x", config("ood: [{dataset: d, name: /tmp/x}]")),
     "unknown task": ("'l3mask'", config("aux: l3msk")),
+    "without effect": ("window_stride: it has no effect", config("window_stride: 8")),
     "3,000 tasks": ("aux", config(f"aux: [{', '.join(['l3mask'] * 3000)}]")),
 }
 
@@ -58,6 +59,7 @@ def with_encoder(content: str) -> Make:
 SWEEPS: dict[str, Any] = {
     "a key twice": ("s.yaml:2", sweep("name: a\nname: b")),
     "name leads out": ("name", sweep("name: ../a")),
+    "without effect": ("base: lora_alpha: it has no", named("base: {lora_alpha: 32}")),
     "many seeds": ("seeds", named("seeds: 100000000")),
     "many trials": (
         "40,000 trials",
