@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -50,9 +50,9 @@ _SENTENCE_NUMBER = re.compile(r"(?i)sent(ence)?[ _.:-]*(#|id|idx|index|no|nr|num
 _BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)  # as PAWS-QQP is, made with Python 3
 
 
-def check_distinct(columns: Columns) -> None:
+def check_distinct(columns: Columns, read: Sequence[str] = ("text", "text_pair", "label")) -> None:
     """Check that no column is to be read as two: the label would be a text, or one text both."""
-    names = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
+    names = {role: getattr(columns, role) for role in read}
     for (role, name), (other, same) in itertools.combinations(names.items(), 2):
         if name == same:
             roles = [one.replace("_", "-") for one in (role, other)]

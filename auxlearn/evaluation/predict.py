@@ -194,11 +194,12 @@ def classify(
         text_column=text_column or source.column(config.text_column, "text"),
         text_pair_column=text_pair_column or source.column(config.text_pair_column, "text_pair"),
     )
-    check_distinct(columns)
+    roles = ("text",) if results.dataset.pairs is False else ("text", "text_pair")
+    check_distinct(columns, roles)
     kind, table = results.kind, source.table
     text = find_text(table.columns, columns, kind.text_columns)
     reading = columns.model_copy(update={"text_column": text})
-    names = (text,) if results.dataset.pairs is False else (text, reading.text_pair)
+    names = [getattr(reading, role) for role in roles]
     read = [table.columns[name] for name in names if name in table.columns]
     rows = [row for row in range(len(table)) if not any(is_empty(column[row]) for column in read)]
     part = table.select(rows) if 0 < len(rows) < len(table) else table
@@ -229,7 +230,8 @@ def classify(
         write_table(output, table)
     if pairs is not None:
         return table, {"text": text, "text_pair": columns.text_pair}
-    if unread := [name for name in source.table.columns if SECOND_TEXT.fullmatch(name)]:
+    others = [name for name in source.table.columns if name != text]
+    if unread := list(filter(SECOND_TEXT.fullmatch, others)):
         note = f"column '{shorten(unread[0])}' is not read: the run was trained on single texts"
         table = replace(table, notes=(*table.notes, note))
     return table, {"text": text}

@@ -118,6 +118,10 @@ def report(
     file = default if output is None else expand(output)
     _check_file(file)
     collection = collect(paths)
+    if texts and output is not None:
+        configs = [run.config for run in collection.runs]
+        read = [name for c in configs for name in (c.dataset, *(ood.dataset for ood in c.ood))]
+        check_output_file(file, ENDINGS, read)
     content = render(collection, paths, texts, restarts)
     for sweep in collection.sweeps:
         if sweep.path.resolve() == file.parent.resolve():  # other processes may be running it

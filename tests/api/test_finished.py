@@ -255,6 +255,10 @@ def test_a_model_of_pairs_refuses_single_texts(trained_on, tmp_path):
     with pytest.warns(UserWarning, match="column 'text_pair' is not read"):
         found = auxlearn.predict(trained_on[False], frame)
     assert found[ADDED].equals(auxlearn.predict(trained_on[False], ROWS)[ADDED])
+    for name in ("label", "text_pair"):  # nothing else is read of such a table
+        frame = ROWS.drop(columns="label", errors="ignore").rename(columns={"text": name})
+        again = auxlearn.predict(trained_on[False], frame, text_column=name)
+        assert again[ADDED].equals(found[ADDED])
 
 
 def write_set(folder: Path, rows: pd.DataFrame) -> None:

@@ -45,6 +45,7 @@ REFUSED = {
     "score: the log of the run": "score --encoder tiny a {run}/metrics.jsonl",
     "score: the file read": "score --encoder tiny --file texts.jsonl {texts.jsonl}",
     "report: a name of the run": "report run {run}/plots/report.html",
+    "report: the data set": "report run {data}/report.html",
     "compare: plots of the run": "compare run {run}/plots",
     "score: among the branches": "score --encoder tiny a {run}/branches/x.csv",
     "compare: a sweep": "compare run {sweep}",
