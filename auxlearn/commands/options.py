@@ -32,7 +32,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from auxlearn.core.arguments import settings_of
-from auxlearn.core.config import RunConfig, load_config
+from auxlearn.core.config import RunConfig, load_config, written_digest
 from auxlearn.core.errors import ConfigError, did_you_mean, shorten, suggestion
 from auxlearn.core.files import expand, path_problem
 from auxlearn.core.registry import CHOSEN_BY, KINDS, Registry, load_plugin
@@ -221,7 +221,8 @@ def run_config(
 ) -> RunConfig:
     """Merge a configuration file, options of the run and options of plug-ins."""
     config = load_config(file)
-    in_file = config.model_fields_set
+    by_run = file is not None and file.name == "config.yaml" and written_digest(file.parent)
+    in_file = () if by_run else config.model_fields_set
     if announce is not None and not options.get("plugins"):
         announce_plugins(config.plugins, str(file), announce)
     overrides = dict(options)

@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from operator import contains
 from pathlib import Path
 from typing import Any
 
-from auxlearn.core.errors import DataError, describe, first_fault, shorten
+from auxlearn.core.errors import DataError, and_more, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
 from auxlearn.core.table import LARGEST_FILE, Table, check_columns, joined
 from auxlearn.data.conll import read_conll, read_conllu
@@ -185,7 +187,28 @@ def without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def csv_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
     # newline="" leaves line breaks inside quoted cells as they are in the file.
     lines = (line for _, text in pieces() for line in io.StringIO(text, newline=""))
-    return _below_header(path, _csv_rows(path, lines), most)
+    for table in _below_header(path, _csv_rows(path, lines), most):
+        yield _with_note_on_quotes(table)
+
+
+def _with_note_on_quotes(table: Table) -> Table:
+    """Say which rows hold lines that look like further ones, as where a quotation mark lacks."""
+    lines = [
+        (row, line.split(","))
+        for values in table.columns.values()
+        for row, value in enumerate(values)
+        if "\n" in value
+        for line in value.split("\n")
+        if line.count(",") == len(table.columns) - 1 > 0
+    ]
+    known = [set(values) for values in table.columns.values()] if lines else []
+    if not (rows := {row for row, cells in lines if any(map(contains, known, cells))}):
+        return table
+    note = (
+        f"{table.place(min(rows))}: a quoted cell holds lines that look like rows"
+        f"{and_more(len(rows) - 1)}: if a quotation mark is missing there, add it"
+    )
+    return replace(table, notes=(*table.notes, note))
 
 
 def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:

@@ -56,6 +56,12 @@ def test_without_options_the_defaults_are_trained_in_the_default_folder(trained)
     assert f"run folder: {default_output(trained[-1])}\n" in result.stdout
 
 
+def test_settings_of_a_trial_need_no_effect(trained, tmp_path):
+    path = tmp_path / "config.yaml"  # its sweep sets them for others
+    path.write_text(RunConfig(window_stride=8).resolved().to_yaml())
+    assert config_of(trained, "--config", path).window_stride == 8
+
+
 @pytest.mark.parametrize(
     ("arguments", "is_said"),
     [("--weights fixed", False), ("--fixed-alpha 0.4", True), ("--weights equal", True)],

@@ -279,6 +279,14 @@ def write_files(folder: Path, files: dict[str, str]) -> None:
 
 #: Files of a split's folder, what is read of them, and what is said.
 READ = {
+    "a quotation mark that is not closed": (
+        {"a.csv": 'text,label\n"a,x\nb,y\nc",x\n"d\ne, f",y\n'},
+        {"a,x\nb,y\nc": "x", "d\ne, f": "y"},
+        (
+            "train: {folder}/a.csv:2: a quoted cell holds lines that look like rows: "
+            "if a quotation mark is missing there, add it",
+        ),
+    ),
     "hidden beside classes": (
         {
             "x/1.txt": "a",
@@ -312,7 +320,7 @@ def test_what_is_read_of_the_folder_of_a_split(case, tmp_path):
     write_files(tmp_path / "train", files)
     dataset = read_folder(tmp_path)
     assert {row["text"]: row["label"] for row in dataset.splits["train"].rows()} == labels
-    assert dataset.notes == notes
+    assert dataset.notes == tuple(note.format(folder=tmp_path / "train") for note in notes)
 
 
 def test_folders_of_further_splits_are_evaluation_sets(tmp_path):
