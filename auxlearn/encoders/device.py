@@ -34,6 +34,7 @@ def usual_torch() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
     try:
         with (
+            _exact_products(),
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast("cpu", enabled=False),
@@ -43,6 +44,24 @@ def usual_torch() -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def _exact_products() -> Iterator[None]:
+    """Multiply matrices in single precision, not in TF32 or bfloat16."""
+    backends = (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul)
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        legacy = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the backends are switched otherwise than all at once
+        legacy = "highest"
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(legacy)
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:

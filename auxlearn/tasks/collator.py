@@ -243,8 +243,8 @@ class MaskingCollator:
             "values": values,
         }
         tensors = {key: value.clone().contiguous() for key, value in tensors.items()}
-        header = {"collator": json.dumps(content), "sha256": _checksum(content, tensors)}
-        write_bytes(user_path(path), save(tensors, header))
+        header = {"content": content, "sha256": _checksum(content, tensors)}
+        write_bytes(user_path(path), save(tensors, {"collator": json.dumps(header)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], tokenizer: Any) -> Self:
@@ -260,8 +260,8 @@ class MaskingCollator:
             os.close(regular(str(place), os.O_RDONLY))  # opening a pipe would wait for ever
             with safe_open(place, framework="pt") as file:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-                header = file.metadata() or {}
-            content = json.loads(header.get("collator", "null"))
+                header = json.loads((file.metadata() or {}).get("collator", "{}"))
+            content = header.get("content")
             if content is None or header.get("sha256") != _checksum(content, tensors):
                 raise ValueError("its checksum is not that of its values")
         except (OSError, ValueError, SafetensorError) as fault:

@@ -97,13 +97,16 @@ def test_what_the_caller_has_switched_in_torch_changes_no_digit(from_files, sett
     expected = list(used())
     torch.set_default_dtype(torch.float64)
     torch.set_default_device("meta")
+    torch.set_float32_matmul_precision("medium")
     try:
         with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
             found = auxlearn.train(dataset=FRAME, output=tmp_path / "run", **settings)
             again = list(used())
         assert torch.get_default_dtype() == torch.float64
         assert torch.get_default_device().type == "meta"
+        assert torch.get_float32_matmul_precision() == "medium"
     finally:
+        torch.set_float32_matmul_precision("highest")
         torch.set_default_device(None)
         torch.set_default_dtype(torch.float32)
     assert weights(found.folder) == weights(from_files.folder)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 
 from auxlearn.core.cache import TensorCache
@@ -119,8 +118,8 @@ def test_what_was_prepared_is_loaded_again(name, collator_of, loaded, tmp_path):
     prepared.save(tmp_path / "masks.safetensors")
     again = MaskingCollator.load(tmp_path / "masks.safetensors", tokenizer)
     again.save(tmp_path / "again.safetensors")
-    first, second = (load_file(tmp_path / f"{one}.safetensors") for one in ("masks", "again"))
-    assert first.keys() == second.keys()
+    first, second = ((tmp_path / f"{name}.safetensors").read_bytes() for name in ("masks", "again"))
+    assert first == second
     assert (again.seed, again.max_length, again.task.options) == (3, 64, prepared.task.options)
     for _ in range(3):
         batches = prepared(features(tokenizer)), again(iter(features(tokenizer)))
