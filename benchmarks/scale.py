@@ -1,6 +1,7 @@
 """Unlabelled texts of growing number: time and memory of tokenising and of the first step.
 
     python -m benchmarks.scale --texts 20000 200000 2000000
+    python -m benchmarks.scale --texts 10000000 --stages "first step, not cached" "first step"
 
 Each stage runs in a process of its own, in the CPU seconds of that process, which others that
 compute hardly change. What two processes save is measured by the clock, with the machine to itself.
@@ -22,8 +23,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from benchmarks.tables import read_lines, table, write_section
 RESULTS = Path(__file__).parent / "results" / "scale.jsonl"
 PAGE = Path(__file__).parent.parent / "docs" / "guides" / "performance.md"
 WORDS, MAX_LENGTH = 24, 128  # of a text
+WITHOUT_STATISTICS, *STATISTICS = "random_mlm", "frequency", "salient", "pmi"  # by token
 
 
 def write_texts(path: Path, count: int) -> None:
@@ -55,7 +58,7 @@ def tokenise(path: Path, bare: bool) -> dict[str, float]:
     from auxlearn.encoders.tokenizer import load_tokenizer
 
     cache, tokenizer = TensorCache(), load_tokenizer("tiny")
-    split = read_corpus(path, cache)
+    split = read_corpus(path, cache, "text")  # as a task reads it
     tokenizer("one text")
     started, begun = time.process_time(), time.perf_counter()
     if bare:
@@ -67,9 +70,12 @@ def tokenise(path: Path, bare: bool) -> dict[str, float]:
     return {"cpu": time.process_time() - started, "clock": time.perf_counter() - begun}
 
 
-def first_step(path: Path) -> dict[str, float]:
-    """Return the CPU seconds of this process, from its start to the first step of ``pretrain``."""
-    from auxlearn.training import pretrain
+def first_step(path: Path, task: str = "") -> dict[str, float]:
+    """Return the CPU seconds of this process, from its start to the first step of ``pretrain``, or
+    of ``train`` with a task on the texts.
+    """
+    import auxlearn
+    from auxlearn.training import loop, pretrain
 
     class Stop(Exception):
         pass
@@ -77,22 +83,27 @@ def first_step(path: Path) -> dict[str, float]:
     def stop(loop: object) -> None:
         raise Stop
 
-    pretrain._PretrainLoop.after_step = stop  # type: ignore[method-assign,assignment]
-    with tempfile.TemporaryDirectory() as folder:
-        settings: Any = {"steps": 10, "batch_size": 16, "max_length": MAX_LENGTH, "device": "cpu"}
-        with suppress(Stop):
-            pretrain.pretrain("tiny", f"{folder}/out", corpus=str(path), verbose=False, **settings)
+    for owner in (pretrain._PretrainLoop, loop.TrainingLoop):
+        owner.after_step = stop  # type: ignore[method-assign,assignment]
+    settings: Any = {"max_length": MAX_LENGTH, "device": "cpu", "verbose": False}
+    with tempfile.TemporaryDirectory() as folder, suppress(Stop):
+        settings |= {"encoder": "tiny", "output": f"{folder}/out"}
+        if task:
+            rows = [{"text": f"text {number}", "label": number % 2} for number in range(20)]
+            dataset = dict.fromkeys(("train", "dev", "test"), rows)
+            auxlearn.train(dataset, aux=[{task: {"corpus": str(path)}}], **settings)
+        else:
+            auxlearn.pretrain(corpus=str(path), steps=10, batch_size=16, **settings)
     return {"cpu": time.process_time()}
 
 
-STAGES: dict[
-    str, tuple[str, Callable[[Path], dict[str, float]]]
-] = {  # with the number of processes
-    "bare": ("1", lambda path: tokenise(path, bare=True)),
-    "tokens by two": ("2", lambda path: tokenise(path, bare=False)),
-    "tokens": ("1", lambda path: tokenise(path, bare=False)),
-    "first step, not cached": ("1", first_step),
-    "first step": ("1", first_step),
+STAGES: dict[str, Callable[[Path], dict[str, float]]] = {
+    "bare": partial(tokenise, bare=True),
+    "tokens by two": partial(tokenise, bare=False),
+    "tokens": partial(tokenise, bare=False),
+    "first step, not cached": first_step,
+    "first step": first_step,
+    **{task: partial(first_step, task=task) for task in (WITHOUT_STATISTICS, *STATISTICS)},
 }
 
 
@@ -109,7 +120,7 @@ def run_stage(stage: str, path: Path) -> None:
     sampler = threading.Thread(target=sample)
     sampler.start()
     try:
-        seconds = STAGES[stage][1](path)
+        seconds = STAGES[stage](path)
     finally:
         done.set()
         sampler.join()
@@ -117,20 +128,21 @@ def run_stage(stage: str, path: Path) -> None:
     print(json.dumps({**seconds, "anonymous_mb": peak / 1024, "rss_mb": resident / 1024}))
 
 
-def measure(count: int) -> dict[str, object]:
-    """Return the measurements of each stage over so many texts."""
+def measure(count: int, stages: Sequence[str]) -> dict[str, object]:
+    """Return the measurements of stages over so many texts."""
     row: dict[str, object] = {"texts": count}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "texts.txt"
         write_texts(path, count)
-        for stage, (processes, _) in STAGES.items():
+        for stage in stages:
             if stage == "tokens":
                 for entry in Path(folder, "cache").glob("*.safetensors"):
                     entry.unlink()
             # A tokenizer would use all cores by threads of its own.
+            processes = "2" if stage == "tokens by two" else "1"
             environment = {"OMP_NUM_THREADS": processes, "RAYON_NUM_THREADS": "1"}
             environment["AUXLEARN_CACHE"] = f"{folder}/cache"
-            command = [sys.executable, "-m", "benchmarks.scale", "--stage", stage]
+            command = [sys.executable, "-m", "benchmarks.scale", "--stages", stage]
             done = subprocess.run(
                 [*command, "--file", str(path)],
                 env=os.environ | environment,
@@ -143,33 +155,47 @@ def measure(count: int) -> dict[str, object]:
 
 
 def report() -> None:
-    """Write the table of the results into the guide."""
-    rows = {row["texts"]: row for row in read_lines(RESULTS)}
-    head = ["texts", "one process", "two processes", "anonymous MB", "resident MB"]
-    body = []
+    """Write the tables of the latest results of each stage into the guide."""
+    rows: dict[int, dict[str, Any]] = {}
+    faster: dict[int, str] = {}
+    for row in read_lines(RESULTS):
+        rows.setdefault(row["texts"], {}).update(row)
+        if "tokens by two" in row and "clock" in row["tokens"]:
+            ratio = row["tokens"]["clock"] / row["tokens by two"]["clock"]
+            faster[row["texts"]] = f"{ratio:.2f} times faster"
+    body, above = [], []
     for count, row in sorted(rows.items()):
-        step, memory = row["first step"], row["tokens"]
-        cells = [f"{count:,}", "not measured", "not measured"]
-        if "bare" in row:
-            cells[1] = f"{memory['cpu'] / row['bare']['cpu']:.2f} of the bare call"
-            cells[2] = f"{memory['clock'] / row['tokens by two']['clock']:.2f} times faster"
-        cells += [f"{memory[name]:,.0f}" for name in ("anonymous_mb", "rss_mb")]
-        body.append([*cells, f"{step['cpu']:.1f} s", f"{step['anonymous_mb']:,.0f}"])
-    write_section(PAGE, "scale", [table([*head, "first step, cached", "anonymous MB"], body)])
+        memory = {name: stage["anonymous_mb"] for name, stage in row.items() if name != "texts"}
+        tokens, step = row["tokens"], row["first step"]
+        bare = f"{tokens['cpu'] / row['bare']['cpu']:.2f} of the bare call" if "bare" in row else ""
+        cells = [f"{count:,}", bare, faster.get(count, ""), f"{memory['tokens']:,.0f}"]
+        cells += [
+            f"{tokens['rss_mb']:,.0f}",
+            f"{step['cpu']:.1f} s",
+            f"{memory['first step']:,.0f}",
+        ]
+        body.append([*cells, f"{memory['first step, not cached']:,.0f}"])
+        if WITHOUT_STATISTICS in row:
+            more = [memory[task] - memory[WITHOUT_STATISTICS] for task in STATISTICS]
+            above.append([f"{count:,}", *(f"{megabytes:+,.0f}" for megabytes in more)])
+    head = ["texts", "one process", "two processes", "anonymous MB", "resident MB"]
+    head += ["first step, cached", "anonymous MB", "not cached"]
+    write_section(PAGE, "scale", [table(head, body)])
+    write_section(PAGE, "statistics", [table(["texts", *map("`{}`".format, STATISTICS)], above)])
 
 
 def main() -> None:
-    """Measure each number of texts, or run one stage if it is named."""
+    """Measure each number of texts, or run one stage on a file."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--texts", type=int, nargs="*", default=[20_000, 200_000, 2_000_000])
-    parser.add_argument("--stage", choices=STAGES)
+    parser.add_argument("--stages", choices=STAGES, nargs="*", default=[*STAGES])
     parser.add_argument("--file", type=Path)
     options = parser.parse_args()
-    if options.stage:
-        run_stage(options.stage, options.file)
+    if options.file:
+        run_stage(options.stages[0], options.file)
         return
     for count in options.texts:
-        line = json.dumps(measure(count)) + "\n"
+        line = json.dumps(measure(count, options.stages)) + "\n"
         with RESULTS.open("a", encoding="utf-8") as file:
             file.write(line)
     report()

@@ -70,8 +70,7 @@ class TensorCache:
     def get(self, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """Return the tensors of an entry; compute and store them if there is none."""
         path = self.folder / f"{key}.safetensors"
-        tensors = _read(path)
-        if tensors is None:
+        if (tensors := _read(path)) is None:
             with self._lock(path) as unfinished:
                 tensors = _read(path)  # another process may have written them meanwhile
                 if tensors is None:
@@ -83,6 +82,7 @@ class TensorCache:
                     header = {"key": key, "sha256": _checksum(tensors)}
                     with replaced_file(path, unfinished) as temporary:
                         save_file(tensors, temporary, header)
+                    tensors = _read(path) or tensors  # what was computed need not stay in memory
         return tensors
 
     def delete(self, key: str) -> None:

@@ -292,7 +292,7 @@ def whole_lengths(
     from auxlearn.core.cache import content_key
     from auxlearn.data.tokens import tokenizer_settings
 
-    tokenizer, lengths = tokenization.tokenizer, texts.lengths.numpy().copy()
+    tokenizer, lengths = tokenization.tokenizer, texts.offsets.diff().int().numpy()
     rows = np.flatnonzero(lengths >= tokenization.max_length)
     if len(rows):
         longest = split.select(rows.tolist())

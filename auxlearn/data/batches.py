@@ -155,7 +155,7 @@ class BatchStream:
             self._order, self._batches = self._shuffle(epoch)
             self._epoch = epoch
         start = int(self._batches[position]) * self.batch_size
-        return self._order[start : start + self.batch_size]
+        return self._order[start : start + self.batch_size].long()
 
     def batch(self, step: int) -> Batch:
         return collate(self.texts, self.indices(step))
@@ -163,10 +163,10 @@ class BatchStream:
     def _shuffle(self, epoch: int) -> tuple[Tensor, Tensor]:
         """Return the texts of an epoch, batch by batch, and the order of the batches."""
         generator = rng.generator(self.seed, self.name, "batches", epoch)
-        order = torch.randperm(len(self.texts), generator=generator)
+        order = torch.randperm(len(self.texts), generator=generator, dtype=torch.int32)
         for bucket in order.split(self.batch_size * BUCKET_BATCHES):
-            by_length = self.texts.lengths[bucket].argsort(descending=True, stable=True)
-            bucket.copy_(bucket[by_length])
+            lengths = self.texts.offsets[bucket + 1] - self.texts.offsets[bucket]
+            bucket.copy_(bucket[lengths.argsort(descending=True, stable=True)])
         return order, torch.randperm(self.steps_per_epoch, generator=generator)
 
 

@@ -10,15 +10,13 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from auxlearn.core.errors import DataError, some_of
 from auxlearn.core.rng import derive_seed
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.examples import LACKED
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _NOT_LETTER_OR_DIGIT = re.compile(r"[\W_]+")
 
@@ -68,13 +66,10 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
     return split.select(rest), split.select(sorted(held), name=name)
 
 
-def hold_out_of_many(split: Split, count: int, advance: Callable[[int], None]) -> Tensor:
+def hold_out_of_many(split: Split, count: int, advance: Callable[[int], None]) -> np.ndarray:
     """Return the rows of ``count`` texts at most to hold out, ascending, whatever the order of all;
     equal texts stay together. Of each text a digest is kept in memory: the lowest ones are chosen.
     """
-    import numpy as np
-    import torch
-
     columns = [split.texts] if split.text_pairs is None else [split.texts, split.text_pairs]
 
     def digests() -> Iterator[int]:
@@ -84,15 +79,19 @@ def hold_out_of_many(split: Split, count: int, advance: Callable[[int], None]) -
             advance(1)
 
     of_texts = np.fromiter(digests(), np.uint64, len(split))
-    distinct, copies = np.unique(of_texts, return_counts=True)
-    kept = np.where(copies <= count, copies, 0)
+    for share in (4 * count / len(split), 1.0):  # of all: a few, or where most are copies, each
+        rows = (of_texts <= share * 2.0**64).nonzero()[0]
+        distinct, copies = np.unique(of_texts[rows], return_counts=True)
+        kept = np.where(copies <= count, copies, 0)
+        if kept.sum() > count:
+            break
     held = distinct[(kept > 0) & (kept.cumsum() <= count)]
     if not len(held):
         raise DataError(
             f"split '{split.name}' has nothing to hold out (different texts: {len(distinct)}, each "
             f"more than {count:,} times): add examples"
         )
-    return torch.from_numpy(np.isin(of_texts, held).nonzero()[0])
+    return rows[np.isin(of_texts[rows], held)]
 
 
 def choose_held_out(

@@ -120,8 +120,8 @@ class TokenizedTexts:
 
     def select(self, indices: Tensor) -> TokenizedTexts:
         """Return the texts with the given indices, ``(n,)``, in the given order."""
-        lengths = self.lengths[indices]
-        tokens = _ranges(self.offsets[:-1][indices], lengths)
+        lengths = self.offsets[indices + 1] - self.offsets[indices]
+        tokens = _ranges(self.offsets[indices], lengths)
         return self._taken(tokens, offsets_of(lengths), indices)
 
     def _taken(self, tokens: Tensor | slice, offsets: Tensor, rows: Tensor) -> TokenizedTexts:
@@ -474,8 +474,8 @@ def _counted_on(words: list[int], sequences: list[int | None]) -> list[int]:
 def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None:
     """Check that each text has a token of a word, so many texts at a time."""
     empty = []
-    for start in range(0, len(tokenized), MAPPED_TEXTS):
-        offsets = tokenized.offsets[start : start + MAPPED_TEXTS + 1]
+    for start in range(0, len(tokenized), CHUNK_TEXTS):
+        offsets = tokenized.offsets[start : start + CHUNK_TEXTS + 1]
         inside = tokenized.words[offsets[0] : offsets[-1]] >= 0
         counts = offsets_of(inside.long())[offsets - offsets[0]].diff()
         empty += (start + (counts == 0).nonzero().flatten()).tolist()

@@ -284,8 +284,8 @@ def pretrain(
     loaded.to(compute.device)
     tokenization = Tokenization(loaded.tokenizer, max_length)
     train_texts = tokenization.tokenize_split(train, cache, reporter.progress)
-    whole = whole_lengths(tokenization, train, train_texts, cache)
-    reporter.message(describe_lengths(whole, tokenization))
+    note = describe_lengths(whole_lengths(tokenization, train, train_texts, cache), tokenization)
+    reporter.message(note)
     held_out_texts = tokenization.tokenize_split(held_out, cache)
     with folder.locked(inputs):
         if finished := folder.results(reporter):  # by another process in the meantime
@@ -341,7 +341,7 @@ def hold_out_texts(split: Split, cache: TensorCache, reporter: Reporter) -> tupl
 
     def choose() -> dict[str, Tensor]:
         with reporter.progress("holding out texts", len(split)) as advance:
-            return {"rows": hold_out_of_many(unlabelled, MOST_HELD_OUT, advance)}
+            return {"rows": torch.from_numpy(hold_out_of_many(unlabelled, MOST_HELD_OUT, advance))}
 
     key = content_key("held out", MOST_HELD_OUT, split.texts, split.text_pairs)
     held = cache.get(key, choose)["rows"].numpy()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -150,6 +151,17 @@ def test_of_many_texts_those_with_too_many_copies_are_kept():
     assert hold_out_of_many(split, 2, lambda count: None).tolist() == [1, 3]
     with pytest.raises(DataError, match=r"\(different texts: 2, each more than 1 times\)"):
         hold_out_of_many(split, 1, lambda count: None)
+
+
+def test_of_each_of_many_texts_a_digest_is_in_memory():
+    count = 50_000
+    split = Split("train", tuple(map(str, range(count))), None, ())
+    tracemalloc.start()
+    held = hold_out_of_many(split, 100, lambda count: None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 90 < len(held) <= 100
+    assert peak < 1.5 * 8 * count
 
 
 ONE_TEXT = [("Same text.", 0), ("same text", 1)] * 10
