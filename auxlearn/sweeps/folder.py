@@ -223,7 +223,8 @@ class SweepFolder:
         try:
             plan = read_record(_Plan, self.path / PLAN, SweepError, _RUN_AGAIN)
         except FileNotFoundError:
-            raise SweepError(f"{self.path} holds no {PLAN}: {_RUN_AGAIN}") from None
+            advice = _RUN_AGAIN if self.path.is_dir() else "there is no such folder any more"
+            raise SweepError(f"{self.path} holds no {PLAN}: {advice}") from None
         return [
             TrialRecord(t.digest, t.cell, t.seed, setting={a: getattr(t, a) for a in SETTING_AXES})
             for t in plan.trials

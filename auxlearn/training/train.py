@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.processes import joined, process_number
 from auxlearn.core.progress import Reporter
+from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import OODSource
 from auxlearn.core.validation import validate
 from auxlearn.data.dataset import TextDataset
@@ -188,6 +190,11 @@ def _config(settings: Mapping[str, Any]) -> RunConfig:
             "ood: a data set in memory cannot be named there (evaluate it after training, with "
             "auxlearn.evaluate(results, data)): give a path, or {'name': ..., 'dataset': PATH}"
         )
+    for field, registry in {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}.items():
+        for key, name in product(settings.keys() - RunConfig.model_fields.keys(), registry.names()):
+            if key.startswith(f"{name}_"):  # as on the command line
+                option = key.removeprefix(f"{name}_")
+                raise ConfigError(f"{key}: write {field}={{'{name}': {{'{option}': ...}}}}")
     config: RunConfig = validate(RunConfig, dict(settings), "settings")
     config.check_effect(settings)
     return config

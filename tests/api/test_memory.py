@@ -273,6 +273,11 @@ def test_a_copy_of_settings_with_a_mistake_is_refused(changed, message, tmp_path
     assert not list(tmp_path.iterdir())
 
 
+def test_an_option_of_the_command_line_is_refused_with_what_python_writes():
+    with helpers.one_line(ConfigError, "fixed_alpha: write weights={'fixed': {'alpha': ...}}"):
+        auxlearn.train("pydocs", aux="random_mlm", fixed_alpha=0.3)
+
+
 def test_a_test_split_without_rows_is_left_out_as_such():
     found = auxlearn.load_dataset({"train": PLAIN, "dev": PLAIN, "test": PLAIN[:0]})
     assert "split 'test' of data in memory: left out, as it has no rows" in found.notes

@@ -81,6 +81,8 @@ def test_a_sweep_on_data_in_memory_is_known_wherever_its_folder_is(settings, tmp
     with pytest.raises(SweepError, match="sw holds other trials than these by now"):
         os.fspath(other)
     Path("sw").rename("moved")
+    with one_line(SweepError, "there is no such folder any more"):
+        auxlearn.compare(found)
     for one in (source, "moved/sweep.yaml"):
         assert auxlearn.sweep(one, output="moved", executor=again).trials == found.trials
     assert again.jobs == []
