@@ -85,7 +85,7 @@ MUTANTS = (
     Mutant("comparison/statistics.py", "(12 * datasets)", "(6 * datasets)", "comparison/test_statistics.py"),
     # learning rate
     Mutant("encoders/optimizer.py", "(step + 1) / (self._warmup_steps + 1)", "step / self._warmup_steps", "training/test_step.py"),
-    Mutant("encoders/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_primary_only_phase.py"),
+    Mutant("encoders/optimizer.py", "0.0 if vector else", "weight_decay if vector else", "training/test_optimizer_options.py"),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import yaml
 from torch import Tensor
 
 from auxlearn.core.cache import TensorCache
@@ -274,6 +275,14 @@ def write_splits(folder: Path, **splits: Sequence[dict[str, Any]]) -> Path:
     return folder
 
 
+def released_settings() -> dict[str, Any]:
+    """The settings that the documentation gives for META-TARTAN's released code."""
+    page = Path(__file__).parents[1] / "docs" / "weightings" / "tartan_released.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    (block,) = (block for block in blocks if "tartan_released" in block)
+    return yaml.safe_load(block)
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The rows of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()]
@@ -506,6 +515,24 @@ def copy_before_step(patch: Any, number: int, copy: Path) -> list[int]:
 
     patch.setattr(TrainingLoop, "run_step", step)
     return made
+
+
+def resume_to_the_same_files(patch: Any, number: int, folder: Path, train: Any) -> tuple[Any, Any]:
+    """Train into ``run``, and resume what a kill before a step leaves of it, to the same results.
+
+    Returns:
+        The results, and the numbers of the steps that the resumed run has made. The undisturbed
+        run is in ``whole``, and the resumed one in ``run``.
+    """
+    made = copy_before_step(patch, number, folder / "killed")
+    whole = train()
+    (folder / "run").rename(folder / "whole")
+    (folder / "killed").rename(folder / "run")
+    made.clear()
+    resumed = train()
+    assert resumed.reproducible() == whole.reproducible()
+    assert_same_files(folder / "run", folder / "whole")
+    return resumed, made
 
 
 def snapshot(encoder: SharedEncoder) -> dict[str, Tensor]:

@@ -7,12 +7,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
 
 from auxlearn import load_config
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from auxlearn.sweeps.published import read_published
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
+from tests import helpers
 from tests.cli.helpers import parse
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -46,14 +46,6 @@ OF_THE_RELEASED_CODE = (
     "max_grad_norm",
     "ties",
 )
-
-
-def released_settings() -> dict:
-    """The settings that the documentation gives for META-TARTAN's released code."""
-    page = CONFIGS.parent / "docs" / "weightings" / "tartan_released.md"
-    text = page.read_text(encoding="utf-8")
-    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan_released" in b)
-    return yaml.safe_load(block)
 
 
 def published_cells(name: str, method: str) -> list[tuple[str, str]]:
@@ -164,7 +156,7 @@ def test_table_2_of_l3masking(path):
     assert (config.epochs, config.patience) == (150, 3)
     assert config.aux[0].options["probability"] == 0.15
     assert config.final_epochs == 0
-    released = load_config(**released_settings())
+    released = load_config(**helpers.released_settings())
     for name in OF_THE_RELEASED_CODE:
         assert getattr(config, name) == getattr(released, name), name
     assert "Table 2" in path.read_text()

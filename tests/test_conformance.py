@@ -206,20 +206,14 @@ def test_a_pair_of_settings(case, check, dataset, monkeypatch):
 
 def check_run(config, folder, monkeypatch):
     """Resume a copy of the folder as it was before the last step, which is what a kill leaves."""
-    run, whole_run, killed_run = (folder / name for name in ("run", "whole", "killed"))
-    steps = helpers.copy_before_step(monkeypatch, STEPS - 1, killed_run)
-    whole = train(config)
+    whole, steps = helpers.resume_to_the_same_files(
+        monkeypatch, STEPS - 1, folder, lambda: train(config)
+    )
+    assert steps == [STEPS - 1]
     assert whole.steps == STEPS
     assert sum(whole.weights.values()) > 0
 
-    run.rename(whole_run)
-    killed_run.rename(run)
-    resumed = train(config)
-    assert steps == [*range(STEPS), STEPS - 1]
-    assert resumed.reproducible() == whole.reproducible()
-    helpers.assert_same_files(run, whole_run)
-
-    classifier, tokenizer = load_classifier(whole_run / "model")
+    classifier, tokenizer = load_classifier(folder / "whole" / "model")
     logits = classifier(**tokenizer("The tagger is faster.", return_tensors="pt")).logits
     assert logits.shape == (1, 3)
     assert logits.isfinite().all()

@@ -51,7 +51,7 @@ def test_bytes_between_steps_are_those_of_parameters_and_moments():
 
 
 #: Choices that every run of the tests counts; lengths and windows are counted above.
-SOME = ("single task", costs.FIXED, "`pcgrad`", "`meta`, `horizon: steps`")
+SOME = ("single task", costs.FIXED, "`pcgrad`")
 
 
 @pytest.mark.parametrize("names", [SOME, pytest.param((*costs.CHOICES,), marks=pytest.mark.slow)])

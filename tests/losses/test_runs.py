@@ -3,13 +3,11 @@
 import pytest
 
 from auxlearn import RunConfig, train
-from auxlearn.core.errors import ConfigError
 from tests import helpers
 from tests.losses.common import LABEL_LIST
 
 WEAK = {"bias": "weak", "bias_encoder": "ENCODER", "bias_folds": 2, "bias_epochs": 1}
 LOSSES = {
-    "span_cutoff": {},
     "debiased_focal": {"bias": "FILE"},
     "confidence": WEAK | {"teacher_epochs": 1},
 }
@@ -42,12 +40,6 @@ def config(dataset, one_layer, tmp_path):
         return RunConfig.model_validate(base | settings)
 
     return make
-
-
-def test_cutting_and_compiling_exclude_each_other(config, monkeypatch):
-    monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *given: None)
-    with helpers.one_line(ConfigError, "the loss span_cutoff", "leave compile out"):
-        train(config("span_cutoff", compile=True))
 
 
 def test_the_accuracies_of_bias_model_and_teacher_are_in_the_results(config, tmp_path):

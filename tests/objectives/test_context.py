@@ -169,15 +169,11 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
 
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "__init__", keep)
-        helpers.copy_before_step(patch, 4, tmp_path / "killed")
-        whole = train(config(aux=aux, eval_steps=2))
-    (tmp_path / "run").rename(tmp_path / "whole")
-    (tmp_path / "killed").rename(tmp_path / "run")
-    resumed = train(config(aux=aux, eval_steps=2))
-    assert resumed.reproducible() == whole.reproducible()
+        resumed, _ = helpers.resume_to_the_same_files(
+            patch, 4, tmp_path, lambda: train(config(aux=aux, eval_steps=2))
+        )
     names = [f"heads/longer_texts{number}/length.safetensors" for number in ("", "_2")]
-    for given in ((), names):
-        helpers.assert_same_files(tmp_path / "run", tmp_path / "whole", *given)
+    helpers.assert_same_files(tmp_path / "run", tmp_path / "whole", *names)
     one, two = (load_file(tmp_path / "run" / name) for name in names)
     assert not torch.equal(one["weight"], two["weight"])
     assert set(resumed.auxiliary) == {"longer_texts", "longer_texts_2"}
@@ -188,7 +184,7 @@ def test_a_head_is_trained_kept_over_a_kill_and_saved_apart(config, monkeypatch,
     assert "auxiliary" in RunPlots(rows, resumed).figures()
 
     # A head of torch with the saved tensors gives what the encoder's own gives.
-    (encoder,) = encoders
+    encoder = encoders[-1]
     features = torch.randn(5, encoder.hidden_size)
     head = nn.Linear(encoder.hidden_size, 2)
     head.load_state_dict(one)

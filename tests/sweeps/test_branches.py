@@ -1,7 +1,5 @@
 """Rules that compare whole runs: which branches are trained, which is taken, and resuming."""
 
-import json
-
 import numpy as np
 import pytest
 from safetensors.torch import load_file
@@ -119,7 +117,7 @@ def whole(fast_settings, tmp_path_factory):
 
 
 def test_no_branch_is_taken_when_none_has_learned_anything(config):
-    results = train(config(learning_rate=1e-9, weights={"meta": {"evidence": -1e9}}))
+    results = train(config(learning_rate=1e-9, weights={"meta": {"evidence": -1e9}}, epochs=1))
     assert all(RunResults.load(results.folder / one.folder).degenerate for one in results.branches)
     assert results.weights == {"primary": 1.0, "random_mlm": 0.0}
     assert results.account["random_mlm"].startswith("random_mlm: left out, and nothing is known")
@@ -246,7 +244,10 @@ def test_a_run_after_mistakes_and_an_interruption_takes_a_branch_by_real_predict
         step(loop)
         raise Interrupted("stopped at step 1 of 6: run the same command again to resume")
 
-    settings = config(epochs=1, keep_model=False)
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("one text\nanother text\n")
+    aux = [{"random_mlm": {"corpus": str(corpus)}}]
+    settings = config(epochs=1, keep_model=False, aux=aux)
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "run_step", interrupted)
         with pytest.raises(Interrupted, match="run the same command again"):
@@ -260,6 +261,11 @@ def test_a_run_after_mistakes_and_an_interruption_takes_a_branch_by_real_predict
     assert sum(line.startswith("branch: ") for line in shown.lines) == 3
     assert not list((tmp_path / "run").rglob("model.safetensors"))
     assert train(settings) == results
+    # Inputs of the run are those of its branches.
+    assert str(corpus) in (tmp_path / "run" / "inputs.json").read_text()
+    corpus.write_text("one text\nyet another text\n")
+    with pytest.raises(UserError, match=r"that random_mlm reads \(content\) has changed"):
+        train(settings)
 
 
 @pytest.mark.parametrize(
@@ -278,16 +284,3 @@ def test_options_that_do_not_go_together(config, options, message):
         config(weights={"meta": options}).resolved()
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
-
-
-def test_inputs_of_the_run_are_those_of_its_branches(config, tmp_path, fast_settings):
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_text("one text\nanother text\n")
-    settings = {"aux": [{"random_mlm": {"corpus": str(corpus)}}], "epochs": 1}
-    train(config(**settings))
-    recorded = json.loads((tmp_path / "run" / "inputs.json").read_text())
-    assert str(corpus) in json.dumps(recorded)
-    train(config(**settings))
-    corpus.write_text("one text\nyet another text\n")
-    with pytest.raises(UserError, match=r"that random_mlm reads \(content\) has changed"):
-        train(config(**settings))

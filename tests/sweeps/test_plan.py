@@ -177,6 +177,10 @@ def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(sweep_of):
         ),
         ({"cases": [{"name": " a"}]}, "cases: entry 1 has a name with blanks around it"),
         ({"search": {"space": {}}}, "search.space is empty: name a setting with its values"),
+        ({"folds": 1}, "folds: "),
+        ({"base": {"fold": "1/5"}}, "base: 'fold' is set by 'folds'"),
+        ({"grid": {"fold": ["1/5"]}}, "grid.fold: that name is taken, use 'folds'"),
+        ({"folds": 5, "compare": ["fold"]}, "compare: folds are means, not methods"),
     ],
 )
 def test_a_fault_of_a_sweep_file_is_said_in_its_own_words(sweep_of, content, message):
@@ -268,17 +272,3 @@ def test_folds_are_an_axis_that_does_not_compete(sweep_of, tmp_path):
     }  # fmt: skip
     (tmp_path / "again.yaml").write_text(dump_sweep(sweep))
     assert read_sweep(tmp_path / "again.yaml") == sweep
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"folds": 1}, "folds: "),
-        ({"base": {"fold": "1/5"}}, "base: 'fold' is set by 'folds'"),
-        ({"grid": {"fold": ["1/5"]}}, "grid.fold: that name is taken, use 'folds'"),
-        ({"folds": 5, "compare": ["fold"]}, "compare: folds are means, not methods"),
-    ],
-)
-def test_folds_that_are_refused(sweep_of, content, message):
-    with pytest.raises(ConfigError, match=message):
-        sweep_of(**content)

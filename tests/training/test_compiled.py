@@ -62,16 +62,11 @@ def test_a_killed_compiled_run_resumes_to_the_results_of_an_uninterrupted_one(
         real(self)
 
     monkeypatch.setattr(TrainingLoop, "run_step", step)
-    run, whole_run, killed_run = (tmp_path / name for name in ("run", "whole", "killed"))
-    made = helpers.copy_before_step(monkeypatch, 3, killed_run)  # a checkpoint is made after two
-    whole = train(config("run"))
-    run.rename(whole_run)
-    killed_run.rename(run)
-    resumed = train(config("run"))
-    assert made == [*range(whole.steps), *range(2, whole.steps)]
-    assert resumed.reproducible() == whole.reproducible()
-    helpers.assert_same_files(run, whole_run)
-    exported = AutoModelForSequenceClassification.from_pretrained(run / "model")
+    whole, made = helpers.resume_to_the_same_files(
+        monkeypatch, 3, tmp_path, lambda: train(config("run"))
+    )
+    assert made == [*range(2, whole.steps)]  # a checkpoint is made after two
+    exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "model")
     plain = load_encoder(config("run").encoder, LABELS).classifier
     assert exported.state_dict().keys() == plain.state_dict().keys()
 
@@ -120,6 +115,14 @@ def _refuse(graph, inputs):
     raise AssertionError("something was compiled")
 
 
+def test_a_compiled_encoder_has_no_second_derivative(one_layer):
+    encoder = load_encoder(str(one_layer), LABELS)
+    encoder.body.compile()
+    refused = pytest.raises(EncoderError, match="no second derivative")
+    with refused, encoder.twice_differentiable():
+        pass
+
+
 def test_no_compiler_is_one_line(config, monkeypatch, tmp_path):
     def broken(*arguments, **options):
         raise RuntimeError("no g++ found\nand much more")
@@ -128,20 +131,3 @@ def test_no_compiler_is_one_line(config, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match=r"torch.compile does not work .*no g\+\+ found.*leave"):
         train(config("never"))
     assert not (tmp_path / "never").exists()
-
-
-def test_unrolling_through_a_compiled_encoder_is_refused(config, tmp_path, one_layer):
-    with pytest.raises(
-        ConfigError, match=r"compile: optimizer steps cannot be unrolled .* as meta is"
-    ):
-        train(
-            config("never", weights={"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients"}})
-        )
-    assert not (tmp_path / "never").exists()
-    encoder = load_encoder(str(one_layer), LABELS)
-    encoder.body.compile()
-    with (
-        pytest.raises(EncoderError, match="no second derivative"),
-        encoder.twice_differentiable(),
-    ):
-        pass

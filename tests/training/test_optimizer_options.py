@@ -133,23 +133,6 @@ def test_gradients_are_the_same_with_checkpointing_dropout_included(family, enco
     assert passes[1] == 2 * passes[0] > 0, "each layer is computed again"
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (
-            {"weights": {"meta": {"horizon": "steps", "unroll": 2, "mix": "scaled"}}},
-            "cannot be computed again through unrolled steps, as meta makes them",
-        ),
-        ({"loss": "hidden_cut", "weights": "fixed"}, "the loss hidden_cut changes what a layer"),
-    ],
-)
-def test_what_does_not_go_with_checkpointing_is_refused(changes, message, config):
-    with helpers.one_line(ConfigError, message):
-        auxlearn.train(config(gradient_checkpointing=True, **changes))
-    with helpers.one_line(ConfigError, "gradient_checkpointing: leave compile out"):
-        auxlearn.RunConfig(gradient_checkpointing=True, compile=True)
-
-
 # ------------------------------------------------------------------------------- half precision
 
 
@@ -203,11 +186,9 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_lowered(trained_folder)
     assert all(value.isfinite().all() for value in after.values())
 
 
-def test_fp16_needs_a_gpu_and_fixed_weights(config, monkeypatch):
+def test_fp16_needs_a_gpu(monkeypatch):
     with helpers.one_line(ConfigError, "precision 'fp16' needs a GPU: use --precision bf16"):
         choose_compute("cpu", "fp16")
-    with helpers.one_line(ConfigError, "fp16 leaves out steps that overflow, which meta does not"):
-        auxlearn.train(config(precision="fp16"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with choose_compute("cuda", "fp16").autocast():
         assert torch.get_autocast_dtype("cuda") == torch.float16
@@ -269,15 +250,10 @@ def plain(run):
 def test_a_killed_run_resumes_to_the_same_files(
     option, run, plain, tmp_path, monkeypatch, half_on_cpu
 ):
-    made = helpers.copy_before_step(monkeypatch, 4, tmp_path / "killed")
-    whole = run(tmp_path / "run", **OPTIONS[option])
-    (tmp_path / "run").rename(tmp_path / "whole")
-    made.clear()
-    (tmp_path / "killed").rename(tmp_path / "run")
-    again = run(tmp_path / "run", **OPTIONS[option])
+    whole, made = helpers.resume_to_the_same_files(
+        monkeypatch, 4, tmp_path, lambda: run(tmp_path / "run", **OPTIONS[option])
+    )
     assert 0 < len(made) < whole.steps
-    assert again.reproducible() == whole.reproducible()
-    helpers.assert_same_files(tmp_path / "run", tmp_path / "whole")
     if option == "checkpointing":
         same = plain.evaluations["dev"].all.metrics == whole.evaluations["dev"].all.metrics
         assert same

@@ -10,7 +10,6 @@ from torch.distributions import MultivariateNormal
 from auxlearn import train
 from auxlearn.core.errors import DataError
 from auxlearn.core.files import read_checked_json, write_checked_json
-from auxlearn.encoders.optimizer import Schedule, build_optimizer
 from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.results.record import RunResults
 from auxlearn.tasks.l3mask import L3Mask
@@ -217,21 +216,3 @@ def test_the_derivative_through_a_closed_form_head_is_complete(tiny_bert):
 
         numeric = helpers.slopes(at, torch.zeros(1, dtype=torch.float64), size=1e-5)
         assert float(numeric) == pytest.approx(float(slope), rel=1e-5)
-
-
-def test_the_head_may_have_its_own_learning_rate_and_weight_decay():
-    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in [(2, 2), (2,), (3, 2), (3,)]]
-
-    def settings_of(optimizer, name):
-        found = {id(p): group[name] for group in optimizer.param_groups for p in group["params"]}
-        return [found[id(parameter)] for parameter in parameters]
-
-    optimizer = build_optimizer(parameters, 1e-3, 0.1, parameters[2:], 1e-2)
-    assert settings_of(optimizer, "lr") == [1e-3, 1e-3, 1e-2, 1e-2]
-    assert settings_of(optimizer, "weight_decay") == [0.1, 0.0, 0.1, 0.0]
-    schedule = Schedule(optimizer, 4, 0.0, start=10)
-    assert schedule.rates(12) == [0.5e-3, 0.5e-3, 0.5e-2, 0.5e-2]
-    assert len(build_optimizer(parameters, 1e-3, 0.1, parameters[2:]).param_groups) == 2
-    decays = build_optimizer(parameters, 1e-3, 0.01, parameters[2:], head_weight_decay=0.1)
-    assert settings_of(decays, "weight_decay") == [0.01, 0.0, 0.1, 0.0]
-    assert settings_of(decays, "lr") == [1e-3] * 4

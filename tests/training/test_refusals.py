@@ -11,6 +11,44 @@ from auxlearn.training.plugin_checks import numbers_of
 from tests.helpers import one_line
 from tests.sweeps.conftest import InlineExecutor
 
+UNROLLED = {"meta": {"horizon": "steps", "unroll": 2, "mix": "gradients"}}
+COMPILED = {"compile": True, "weights": "fixed"}
+CHECKPOINTED = {"gradient_checkpointing": True, "weights": "fixed"}
+WINDOWS = {"text_window": "windows", "max_length": 16, "weights": "fixed"}
+
+#: Settings of an encoder with two layers that do not go together, and what is said of them.
+REFUSED = [
+    ({"lora_rank": 2, "freeze": "body"}, r"lora_rank: .* leave freeze out"),
+    ({"lora_rank": 2, "weights": UNROLLED}, "lora_rank: optimizer steps cannot be unrolled"),
+    ({"freeze": 50}, "more than the"),
+    ({"freeze": "2", "weights": "meta"}, "^freeze: 2 leaves no .* meta .*: use weights fixed$"),
+    ({"freeze": "2"} | COMPILED, r"^compile: freeze 2 leaves .*leave compile out$"),
+    (
+        {"compile": True, "weights": UNROLLED},
+        "^compile: optimizer steps cannot be unrolled .* meta",
+    ),
+    ({"loss": "span_cutoff"} | COMPILED, "the loss span_cutoff .*leave compile out"),
+    (CHECKPOINTED | {"weights": UNROLLED}, "computed again through unrolled steps, as meta makes"),
+    (CHECKPOINTED | {"loss": "hidden_cut"}, "the loss hidden_cut changes what a layer"),
+    (CHECKPOINTED | {"compile": True}, "gradient_checkpointing: leave compile out"),
+    ({"precision": "fp16"}, "^precision: fp16 leaves out steps that overflow, which meta does not"),
+    (WINDOWS | {"window_stride": 14}, "window_stride: windows of 16 tokens have room for 14"),
+    (
+        WINDOWS | {"window_stride": 5, "aux": "space"},
+        "space reads a text as one row of tokens",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_settings_that_do_not_go_together_are_refused(
+    config, tmp_path, monkeypatch, changes, message
+):
+    monkeypatch.setattr("auxlearn.training.run.check_compiler", lambda *_: None)
+    with pytest.raises((ConfigError, ValueError), match=message):
+        auxlearn.train(config(**changes))
+    assert not (tmp_path / "run").exists()
+
 
 @pytest.mark.parametrize(
     "call",

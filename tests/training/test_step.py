@@ -84,15 +84,6 @@ def test_only_an_isolated_task_of_weight_zero_is_left_out(new_encoder, mlm, accu
     assert equal(kept, {name: step.losses[name] for name in kept})
 
 
-def test_the_order_of_the_tasks_does_not_change_their_losses(new_encoder, mlm):
-    encoder = new_encoder()
-    tasks = [("first", mlm(encoder)), ("second", mlm(encoder))]
-    (one,) = Harness(encoder, tasks).run(1, (0.0, 0.0, 0.0))
-    encoder = new_encoder()
-    (other,) = Harness(encoder, tasks[::-1]).run(1, (0.0, 0.0, 0.0))
-    assert equal(one, other)
-
-
 def test_dropout_follows_from_seed_and_step(new_encoder):
     harness = Harness(new_encoder())
     found = []

@@ -1,11 +1,7 @@
 """META-TARTAN against a second implementation, written from the description of its code."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
-import yaml
 
 from auxlearn import RunConfig
 from auxlearn.data.batches import BatchStream, UniformStream, collate
@@ -156,17 +152,9 @@ def test_the_logits_after_some_steps(one_layer, kind, accumulation):
     assert {"cosine/primary", "norm/every3", "norm/validation"} <= rule.metrics().keys()
 
 
-def released_settings(encoder):
-    """The settings that the documentation gives for the released code."""
-    page = Path(__file__).parents[2] / "docs" / "weightings" / "tartan_released.md"
-    text = page.read_text(encoding="utf-8")
-    (block,) = (b for b in re.findall(r"```yaml\n(.*?)```", text, re.S) if "tartan_released" in b)
-    return RunConfig.model_validate({**yaml.safe_load(block), "encoder": encoder}).resolved()
-
-
 def test_the_released_settings_as_documented(encoder_folder):
     folder = str(encoder_folder("roberta"))
-    config = released_settings(folder)
+    config = RunConfig.model_validate(helpers.released_settings() | {"encoder": folder}).resolved()
     expected = {
         **{"batch_size": 128, "gradient_accumulation_steps": 2, "warmup_ratio": 0.06},
         **{"max_grad_norm": 1.0, "eval_steps": 30, "patience": 20, "min_epochs": 0},
