@@ -113,6 +113,8 @@ def _read(spec: str, path: Path, columns: Columns) -> TextDataset:
     repository, _, config = spec.rpartition(":")
     if repository and is_repository(copy := user_path(repository, DataError)):
         return read_folder(copy, columns, config)
+    if repository and copy.is_dir():
+        raise DataError(f"{repository} is a folder without configurations: leave :{config} out")
     if spec in BUILT_IN:
         return _built_in(spec, columns)
     hub = HUB_ID.fullmatch(spec)

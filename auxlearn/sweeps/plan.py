@@ -168,6 +168,13 @@ def plan_trials(
     unused = [trial.config.without_effect(sweep.base) for trial in trials]
     if all(unused) and not sweep.search:
         raise ConfigError(f"base: {unused[0]}")
+    if sweep.pretrain and not sweep.search:
+        output = sweep.pretrain.output  # the encoder, or one that an option names
+        if not any(repr(output) in repr(trial.config) for trial in trials):
+            raise ConfigError(
+                f"pretrain: no trial begins from its output: name {output} as the encoder, in base "
+                "or in the grid"
+            )
     seen: dict[str, Trial] = {}
     for trial in trials:
         other = seen.setdefault(trial.digest, trial)

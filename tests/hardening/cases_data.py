@@ -66,6 +66,7 @@ DATA: dict[str, Any] = {
 COMMANDS: dict[str, tuple[str, Any]] = {
     "data check pydoc": ("'pydocs'", None),
     "data check a\0b": (r"a\x00b", None),
+    "data check ./d:default": (":default", jsonl(GOOD)),
     f"data check {'x' * 5000}": ("too long", None),
     "data check d --text-column text --label-column text": ("'text'", jsonl(GOOD)),
     "data check d --max-length 8": ("--encoder", jsonl(GOOD)),

@@ -59,6 +59,10 @@ def with_encoder(content: str) -> Make:
 SWEEPS: dict[str, Any] = {
     "a key twice": ("s.yaml:2", sweep("name: a\nname: b")),
     "name leads out": ("name", sweep("name: ../a")),
+    "a pretraining for nothing": (
+        "name p as the encoder",
+        named("pretrain: {encoder: tiny, dataset: d, output: p}"),
+    ),
     "without effect": ("base: lora_alpha: it has no", named("base: {lora_alpha: 32}")),
     "many seeds": ("seeds", named("seeds: 100000000")),
     "many trials": (
