@@ -101,6 +101,9 @@ def read_conll(path: Path, text: str) -> Table:
             f"there are more tags ({len(names):,}) than words ({len(columns[first]):,}) that "
             "differ: is the tag the last column?"
         )
+    if width > 2 and all(re.search("[0-9]", word) for word in columns[first]):
+        shown = some_of(columns[first], 3)
+        notes.append(f"every word has a digit ({shown}): is column {first + 1} that of the words?")
     if (
         known
         and known[0][first] in _HEADS

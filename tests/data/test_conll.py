@@ -95,6 +95,10 @@ SAID = {
         "word pos\ntom NN\nruns VB\n\nann NN\n",
         "the first line, 'word pos', is read as a word: delete it if it names columns",
     ),
+    "numbers that do not count": (
+        "0 4 The O\n6 10 film B-X\n\n12 15 The O\n17 21 plot O\n",
+        "every word has a digit (0, 6, 12 and 1 more): is column 1 that of the words?",
+    ),
     "word last": (
         "DT the\nDT an\nNN cat\n",
         "there are more tags (3) than words (2) that differ: is the tag the last column?",
