@@ -442,8 +442,7 @@ def test_a_table_in_memory_is_read_by_its_column(one_layer):
         auxlearn.score(one_layer, named)
 
 
-@pytest.mark.parametrize("text", ["中文字", "x" * 101])
-@pytest.mark.parametrize("level", ["token", "text"])
+@pytest.mark.parametrize(("text", "level"), [("中文字", "token"), ("x" * 101, "text")])
 def test_texts_of_which_the_encoder_knows_nothing_are_an_error_of_one_line(text, level):
     line = error("score", "--encoder", "tiny", "--level", level, text)
     assert "the encoder knows no word or character of" in line

@@ -82,6 +82,7 @@ def workspace(tmp_path_factory, one_layer) -> Path:
 def run_cheaply(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Run commands in a folder, with trials in this process and without plots."""
     patch.chdir(folder)
+    patch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)
     patch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     for name in ("local", "slurm"):
         EXECUTORS.get(name)

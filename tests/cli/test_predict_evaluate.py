@@ -15,7 +15,7 @@ from transformers import pipeline
 from auxlearn.cli import cli
 from auxlearn.evaluation.evaluator import Classifier
 from tests import helpers
-from tests.cli.helpers import MAX_LENGTH, call, error, write_run, write_split
+from tests.cli.helpers import MAX_LENGTH, call, error, write_run
 
 TEXTS = [text for text in helpers.LINES if len(text.split()) < 17][:8]
 
@@ -123,16 +123,3 @@ def test_predict_accepts_text_pairs(finished, tmp_path):
         record = json.loads(call("predict", finished(), "--json", *source, typed=typed).stdout)
         assert list(record["probabilities"].values()) == expected[0].tolist()
         assert record["text_pair"] == TEXTS[1]
-
-
-LABELS = ["yes", "no", "yes", "yes", "no", "no", "yes", "no"]
-
-
-@pytest.fixture
-def data(tmp_path):
-    """A data set whose test split has two texts that are in train."""
-    rows = list(zip(TEXTS, LABELS, strict=True))
-    write_split(tmp_path / "data" / "test.tsv", rows)
-    write_split(tmp_path / "data" / "dev.tsv", rows[:4])
-    write_split(tmp_path / "data" / "train.tsv", [*rows[:2], ("other", "no"), ("one", "no")])
-    return tmp_path / "data"

@@ -217,7 +217,9 @@ def test_names_of_runs_say_in_what_they_differ():
 def test_without_enough_seeds_to_test_nothing_is_marked(make_sweep, seeds, against):
     """A gap of 31 points beside a mark would read as no difference."""
     folder = make_sweep(lambda _: {"dev": 30, "test": 20}, grid=METHODS, seeds=seeds)
-    text = compare(folder.path, against=against).to_markdown()
+    found = compare(folder.path, against=against)
+    assert list(found.to_frame()["best"]) == [True, True]
+    text = found.to_markdown()
     lines = [line for line in text.splitlines() if "50.0" in line]
     assert len(lines) == 2
     assert sum("≈" in line for line in lines) == (seeds == 3 and against is not None)

@@ -98,13 +98,6 @@ def test_a_single_method_is_not_marked_as_best(make_sweep):
     assert "Significant" not in text
 
 
-def test_equal_methods_are_all_marked_as_best(make_sweep):
-    folder = make_sweep(lambda trial: {"dev": 30, "test": 20}, grid=METHODS, seeds=2)
-    found = compare(folder.path)
-    assert found.to_markdown().count("**50.0 ± 0.0**") == 2
-    assert list(found.to_frame()["best"]) == [True, True]
-
-
 def test_nothing_is_written_of_runs_that_others_have_taken_the_place_of(comparison, tmp_path):
     runs = comparison.blocks[0].datasets[0].methods[0].runs
     shutil.copytree(runs[1], runs[0], dirs_exist_ok=True)

@@ -49,7 +49,7 @@ def total(scores, heads):
     return sum(scores[word, head] for word, head in enumerate(heads))
 
 
-@pytest.mark.parametrize("words", range(1, 7))
+@pytest.mark.parametrize("words", range(1, 6))
 def test_the_tree_is_the_best_of_all_trees(words):
     found = list(trees(words))
     assert len(found) == words ** (words - 1)  # Cayley's formula, times the root's child
@@ -65,7 +65,7 @@ def test_the_tree_is_the_best_of_all_trees(words):
     assert contracted > 10
 
 
-@pytest.mark.parametrize("words", range(2, 6))
+@pytest.mark.parametrize("words", range(2, 5))
 def test_the_tree_of_confident_scores_is_the_best_of_all_trees(words):
     """Most arcs of such logits have a probability below 1e-8, at which what is stored is cut."""
     found, draw, unlikely = list(trees(words)), np.random.default_rng(words), 0

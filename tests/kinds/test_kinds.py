@@ -75,7 +75,7 @@ def test_a_copy_of_a_kind_is_the_kind(name):
 @pytest.mark.parametrize(("name", "metric"), METRICS)
 def test_every_smooth_form_has_the_derivative_of_finite_differences(name, metric):
     kind = kind_of(name)
-    for seed in range(3):
+    for seed in range(2):
         logits, targets = examples(kind, seed=seed)
         logits.requires_grad_()
         assert torch.autograd.gradcheck(

@@ -17,6 +17,11 @@ from tests.reports import runs
 from tests.sweeps.conftest import InlineOfSweep
 
 
+@pytest.fixture(autouse=True)
+def without_plots_of_runs(monkeypatch):
+    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)
+
+
 def test_train_writes_the_report_of_its_run(tmp_path, monkeypatch):
     data = runs.write_data(tmp_path / "data")
     run = tmp_path / "run"

@@ -86,9 +86,9 @@ def test_a_hub_encoder_is_the_base_model():
         (None, {}),
     ],
 )
-def test_the_licence_is_that_of_the_card_of_the_encoder(card, expected, trained_folder, tmp_path):
+def test_the_licence_is_that_of_the_card_of_the_encoder(card, expected, encoder_folder, tmp_path):
     folder = tmp_path / "encoder"
-    shutil.copytree(trained_folder("bert"), folder)
+    shutil.copytree(encoder_folder("bert"), folder)
     if card is not None:
         (folder / "README.md").write_text(card, encoding="utf-8")
     front = model_card(examples.results(encoder=str(folder))).split("---\n")[1]

@@ -98,7 +98,7 @@ def test_the_mean_rate_of_every_text_is_the_set_one(trained_bert, tmp_path, name
 
 
 #: Strategies that choose tokens in ways of their own; in the others the scores alone differ.
-OWN = ("random_mlm", "l3mask", "whole_word", "span", "pmi", "mixture")
+OWN = ("random_mlm", "whole_word", "span", "pmi", "mixture")
 
 
 @pytest.mark.parametrize(
