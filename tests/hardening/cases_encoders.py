@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.hardening.inputs import (
-    MANY,
     Case,
     Make,
     cases,
     of_encoder,
-    removed,
     replaced,
     setting,
     weights,
-    writes,
 )
 
 
@@ -42,9 +39,6 @@ def with_nan(tensor: Any) -> Any:
 
 DENSE = "layer.0.output.dense.weight"
 ENCODERS: dict[str, Any] = {
-    "absent": ("'encoder'", writes("d/train.jsonl", MANY)),
-    "no configuration": ("config.json", removed("config.json")),
-    "no weights": ("weights", removed("model.safetensors")),
     "configuration deep": ("config.json", replaced("config.json", "[" * 20_000)),
     "configuration large": ("config.json", replaced("config.json", " " * 10_000_001)),
     "weights a pipe": ("model.safetensors", pipe_for("model.safetensors")),

@@ -155,11 +155,6 @@ def replaced(name: str, content: str | bytes) -> Make:
     return of_encoder(lambda model: (model / name).write_bytes(write))
 
 
-def removed(pattern: str) -> Make:
-    """An encoder without some of its files."""
-    return of_encoder(lambda model: [path.unlink() for path in model.glob(pattern)])
-
-
 def weights(part: str, change: Callable[[Any], Any]) -> Make:
     """An encoder with changed weights: those whose name has this part; ``None`` leaves one out."""
 
