@@ -156,6 +156,8 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     places, class_names = None, None
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    if _is_arrow(data):
+        data = data.to_dicts() if hasattr(data, "to_dicts") else data.to_pylist()
     if _is_frame(data):
         if data.columns.nlevels > 1:
             fault = f"the columns of the DataFrame have {data.columns.nlevels} levels"
@@ -187,7 +189,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
             raise DataError(
                 f"{where}: its columns are Series with different indices: give a DataFrame or lists"
             )
-        values = [list(map(_plain, column)) for column in data.values()]
+        values = [list(map(_plain, as_list(column))) for column in data.values()]
     else:
         names = list(dict.fromkeys(name for row in data for name in row))
         values = [[_plain(row.get(name)) for row in data] for name in names]
@@ -204,7 +206,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
 
 def is_table(data: Any) -> bool:
     """Return whether data are columns or rows, and not splits of these."""
-    if _is_frame(data) or _from_datasets(data):
+    if _is_frame(data) or _from_datasets(data) or _is_arrow(data):
         return True
     if isinstance(data, Mapping):
         return bool(data) and all(map(_is_column, data.values()))
@@ -220,6 +222,8 @@ def as_list(values: Any) -> Any:
     """Return an array, a Series or a column of ``datasets`` as a list; anything else as it is."""
     if hasattr(values, "tolist") and getattr(values, "ndim", None) == 1:  # a DataFrame has two
         return values.tolist()
+    if hasattr(values, "to_arrow") and hasattr(values, "dtype"):
+        return values.to_list()
     plain = isinstance(values, str | bytes | bytearray | list | tuple)
     return list(values) if isinstance(values, Sequence) and not plain else values
 
@@ -227,6 +231,11 @@ def as_list(values: Any) -> Any:
 def _is_frame(data: Any) -> bool:
     # Without importing pandas, which takes long: whoever has a DataFrame has imported it.
     return hasattr(data, "iloc") and hasattr(data, "columns") and not isinstance(data, type)
+
+
+def _is_arrow(data: Any) -> bool:
+    """Return whether this is a DataFrame of polars or a table of pyarrow."""
+    return (hasattr(data, "to_dicts") or hasattr(data, "to_pylist")) and hasattr(data, "schema")
 
 
 def _from_datasets(data: Any) -> bool:

@@ -60,9 +60,10 @@ def train(
         reporter: Shows progress in place of the console or the notebook.
         verbose: Whether progress and warnings are shown where there is no ``reporter``.
         dataset: Folder, name of a data-set card, hub id, or data in memory; by default the built-in
-            ``pydocs``. Data in memory are a pandas DataFrame, a mapping of columns to lists, a list
-            of mappings, a ``datasets.Dataset``, a mapping of splits to these such as a
-            ``datasets.DatasetDict``, or what :func:`auxlearn.load_dataset` returned.
+            ``pydocs``. Data in memory are a DataFrame of pandas or polars, a ``pyarrow.Table``, a
+            mapping of columns to lists, a list of mappings, a ``datasets.Dataset``, a mapping of
+            splits to these such as a ``datasets.DatasetDict``, or what
+            :func:`auxlearn.load_dataset` returned.
         dataset_name: Name of data in memory in results and tables; by default ``data-`` and a
             fingerprint.
         split_column: Column of a single table in memory that names the split of each row; by

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 import yaml
@@ -85,6 +87,22 @@ def test_further_columns_do_not_take_the_place_of_text_and_label():
     assert loaded.to_frame().equals(plain.to_frame())
     # With the names of the columns they keep their own.
     assert auxlearn.load_dataset(loaded, columns=columns).fingerprint == loaded.fingerprint
+
+
+FORMS = {
+    "polars": pl.DataFrame,
+    "pyarrow": pa.table,
+    "Series of polars": lambda columns: {name: pl.Series(v) for name, v in columns.items()},
+    "splits": lambda columns: {"train": pl.DataFrame(columns)},
+}
+WORDS = {"tokens": [[word, "b"] for word in "acdefghijk"], "tags": [["X", "Y"]] * 10}
+
+
+@pytest.mark.parametrize("columns", [PLAIN.to_dict("list"), WORDS], ids=["classes", "words"])
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_of_other_libraries_are_the_lists_that_they_hold(form, columns):
+    expected = auxlearn.load_dataset(columns).fingerprint
+    assert auxlearn.load_dataset(FORMS[form](columns)).fingerprint == expected
 
 
 def test_what_the_caller_has_switched_in_torch_changes_no_digit(from_files, settings, tmp_path):
