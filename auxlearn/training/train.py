@@ -23,6 +23,7 @@ from auxlearn.data.memory import in_memory, read_memory, refuse_for_files
 from auxlearn.data.run_data import with_found_kind
 from auxlearn.executors.jobs import Executor
 from auxlearn.results.folder import RunFolder
+from auxlearn.results.outputs import check_unowned
 from auxlearn.results.record import RunResults
 
 
@@ -134,6 +135,9 @@ def _train_showing(
     from auxlearn.executors.local import LocalExecutor
     from auxlearn.results.console import default_reporter
 
+    place = RunFolder.of(config).path
+    if not (place / "config.yaml").is_file():  # else it is a branch or trial that is given again
+        check_unowned(place)
     shown = reporter or default_reporter(verbose and process_number() == 0)
     if not config.aux and config.weights != RunConfig().resolved().weights:
         shown.message(

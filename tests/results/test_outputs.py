@@ -61,6 +61,8 @@ REFUSED = {
     "train: a split by another name": "train --dataset data {splits}/Validation",
     "pretrain: a split": "pretrain --encoder tiny --corpus texts.jsonl {set}/eval",
     "train: in a run": "train --dataset data {run}/predictions/new",
+    "train: among the branches": "train --dataset data {run}/branches/new",
+    "train: among the trials": "train --dataset data {sweep}/trials/new",
     "pretrain: in a run": "pretrain --encoder tiny --corpus texts.jsonl {run}/checkpoint/new",
     "perturbations: in a sweep": "perturbations run {sweep}/logs",
 }
