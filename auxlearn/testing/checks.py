@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from auxlearn.core import rng
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import describe, first_fault, named_fault
+from auxlearn.core.errors import ConfigError, describe, first_fault, named_fault
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
@@ -323,7 +323,7 @@ def check_task(
 
     Raises:
         AssertionError: A check does not hold; the message lists those that do not.
-        ConfigError: There is no such device.
+        ConfigError: There is no such device, or the class is not registered.
     """
     return report(TASKS, (cls, options or {}), device=device).require()
 
@@ -348,6 +348,11 @@ def report(
     """Return the report of a plug-in of any kind, whatever it finds; to kill and ``resume`` a whole
     run takes as long as all other checks.
     """
+    if not isinstance(choice[0], str) and not isinstance(getattr(choice[0], "name", None), str):
+        raise ConfigError(
+            f"{describe(choice[0])} is no registered {registry.kind}: decorate the class by the "
+            "register function of auxlearn.plugins"
+        )
     chosen = choose_compute(RunConfig.model_validate({"device": device}).device).device
     wanted = {"device": chosen.type != "cpu", "resume": resume}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from auxlearn.core.errors import ConfigError
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.plugins import (
     AuxiliaryTask,
@@ -21,6 +22,7 @@ from auxlearn.plugins import (
 from auxlearn.testing import check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks, report
 from tests.cli.helpers import call, error
+from tests.helpers import one_line
 
 
 class Good(AuxiliaryTask):
@@ -338,6 +340,12 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     line = error("check", "focal", "--device", "cuda")
     assert line.endswith("CUDA is not available: use --device cpu or auto")
+
+
+@pytest.mark.parametrize("cls", [None, nn.Linear, type("Bare", (AuxiliaryTask,), {})])
+def test_what_is_not_registered_is_one_line(cls):
+    with one_line(ConfigError, "is no registered auxiliary task: decorate the class"):
+        check_task(cls)
 
 
 @pytest.mark.parametrize("raised", ["GeneratorExit", "SystemExit(0)", "E('no')"])
