@@ -327,9 +327,10 @@ class FurtherSet(Settings):
             raise ValueError(
                 "write a path, card name or hub id, or a mapping: {dataset: ..., name: ...}"
             )
-        source = value.get("dataset") if isinstance(value, dict) else None
-        if isinstance(source, str | os.PathLike) and not value.get("name"):
-            value = {**value, "name": Path(source).name.split(":")[-1]}
+        if isinstance(value, dict) and not value.get("name"):
+            source = value.get("dataset")
+            if isinstance(source, str | os.PathLike):
+                value = {**value, "name": Path(source).name.split(":")[-1]}
         return value
 
     @field_validator("name")

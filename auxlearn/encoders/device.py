@@ -49,7 +49,8 @@ def usual_torch() -> Iterator[None]:
 @contextmanager
 def _exact_products() -> Iterator[None]:
     """Multiply matrices in single precision, not in TF32 or bfloat16."""
-    backends = (torch.backends.mkldnn.matmul, torch.backends.cuda.matmul)
+    onednn: Any = torch.backends.mkldnn
+    backends = (onednn.matmul, torch.backends.cuda.matmul)
     before = [backend.fp32_precision for backend in backends]
     try:
         legacy = torch.get_float32_matmul_precision()
