@@ -45,6 +45,7 @@ LONGEST = (
     "accelerator/test_accelerator.py",
     "test_conformance.py",
     "sweeps/test_executors.py",
+    "sweeps/test_trackers.py",
     "reports/test_page.py",
     "sweeps/test_branches.py",
     "training/test_run.py",
@@ -156,15 +157,23 @@ def one_layer(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained_folder(tmp_path_factory) -> Callable[[str], Path]:
+def trained_folder(of_all_workers: Path) -> Callable[[str], Path]:
     """Return the folder of a tiny, briefly trained encoder: BERT or RoBERTa."""
+    from filelock import FileLock
+
     from tests import helpers
 
     @cache
     def folder(family: str) -> Path:
-        model, tokenizer = helpers.build(family, spread=0.1)
-        helpers.train_for_a_moment(model, tokenizer)
-        return helpers.write(tmp_path_factory.mktemp(family), model, tokenizer)
+        place = of_all_workers / f"encoder-{family}"
+        made = place.with_suffix(".made")
+        with FileLock(place.with_suffix(".lock")):
+            if not made.is_file():
+                model, tokenizer = helpers.build(family, spread=0.1)
+                helpers.train_for_a_moment(model, tokenizer)
+                helpers.write(place, model, tokenizer)
+                made.touch()
+        return place
 
     return folder
 

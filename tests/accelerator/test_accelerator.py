@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from auxlearn import RunConfig, train
-from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.core.registry import LOSSES
 from tests import helpers
 from tests.accelerator import pretend, runs
-from tests.test_conformance import TASK_OPTIONS, WEIGHTING_OPTIONS
+from tests.test_conformance import LOSS_OPTIONS, TASK_OPTIONS, WEIGHTING_OPTIONS
 
 #: Waits of a step that a task cannot do without: what is sampled or chosen on the CPU.
 OF_TASK = {"mask_tuning": 1, "typhoon": 2, "mixture": 2}
@@ -38,10 +38,6 @@ PASSES = 6
 QUICK = {"random_mlm", "confidence", "tartan", "modernbert"}
 
 
-def built_in(registry: Registry) -> list[str]:
-    return [n for n in registry.names() if registry.get(n).__module__.startswith("auxlearn.")]
-
-
 def some_slow(names):
     """Mark all but some of the cases as slow."""
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
@@ -55,7 +51,7 @@ def check(report, most: int) -> None:
         assert len(waits) <= most, waits
 
 
-@pytest.mark.parametrize("task", some_slow(built_in(TASKS)))
+@pytest.mark.parametrize("task", some_slow(TASK_OPTIONS))
 def test_every_task(task, config, labelled, on_accelerator):
     paths = {"DATA": str(labelled), "TEXTS": str(labelled / "train.jsonl")}
     options = {name: paths.get(str(value), value) for name, value in TASK_OPTIONS[task].items()}
@@ -63,7 +59,7 @@ def test_every_task(task, config, labelled, on_accelerator):
     check(on_accelerator(runs.train, settings), 2 * OF_TASK.get(task, 0))
 
 
-OF_CLASSES = [n for n in built_in(LOSSES) if "classification" in LOSSES.get(n).kinds]
+OF_CLASSES = [n for n in LOSS_OPTIONS if "classification" in LOSSES.get(n).kinds]
 
 
 @pytest.mark.parametrize("loss", some_slow(OF_CLASSES))
@@ -80,7 +76,7 @@ def test_every_loss(loss, config, one_layer, on_accelerator):
     check(report, int(loss == "hidden_cut"))  # unfused attention takes a mask of two dimensions
 
 
-@pytest.mark.parametrize("weighting", some_slow(built_in(WEIGHTINGS)))
+@pytest.mark.parametrize("weighting", some_slow(WEIGHTING_OPTIONS))
 def test_every_weighting(weighting, config, one_layer, on_accelerator):
     weights = {weighting: WEIGHTING_OPTIONS[weighting]}
     settings = config(encoder=str(one_layer), aux=["random_mlm", "l3mask"], weights=weights)
