@@ -226,12 +226,7 @@ MISTAKES = {
     ),
     "two columns of one name": (TWICE, "two columns are called 'text': rename one"),
     "no columns": (pd.DataFrame(), "has no rows"),
-    "an empty text": (changed(text=["", *FRAME["text"][1:]]), "index 0: empty text"),
     "columns of other lengths": ({"text": ["a"], "label": [1, 2]}, "text 1, label 2"),
-    "columns of other indices": (
-        {"text": PLAIN["text"], "label": PLAIN["label"].sort_values()},
-        "its columns are Series with different indices",
-    ),
     "half a character": (
         {"text": ["a", "\ud800"], "label": ["x", "y"]},
         "row 2: column 'text': half of a",
@@ -263,7 +258,6 @@ MISTAKES = {
     "a class": (pd.DataFrame, "(type) is not a data set: give a DataFrame"),
     "no text column": (PLAIN.drop(columns="text"), "(another column is named with text_column)"),
     "a number": (3, "3 (int) is not a data set: give a DataFrame"),
-    "texts alone": (["a", "b"], "is not a data set: give a DataFrame"),
 }
 
 
@@ -305,12 +299,6 @@ def test_a_test_split_without_rows_is_left_out_as_such():
 def test_a_mistake_in_columns_is_one_line(given):
     with helpers.one_line(ConfigError, f"settings: {'unknown key ' * ('foo' in given)}"):
         Columns(**given)
-
-
-@pytest.mark.parametrize("function", [auxlearn.train, auxlearn.sweep])
-def test_there_are_not_more_jobs_than_a_machine_holds(function):
-    with helpers.one_line(ConfigError, "jobs: must be less than or equal to 10000"):
-        function("pydocs", jobs=10**9)
 
 
 def test_a_stream_is_no_data_set():

@@ -169,7 +169,9 @@ def test_the_variances_of_a_difference_are_those_of_the_analysis_of_variance_of_
     assert noise.total == pytest.approx(max(total, noise.examples, noise.seeds))
     freedom = noise.total**2 / (noise.seeds**2 / 3 + noise.examples**2 / 29)
     both = 2 * stats.t.sf(pair.difference / math.sqrt(noise.total), freedom)
-    over_seeds = stats.ttest_rel(right[pair.first].mean(1), right[pair.second].mean(1))
+    first, second = (right[name].mean(1) for name in (pair.first, pair.second))
+    assert pair.beats == pytest.approx(stats.mannwhitneyu(first, second).statistic / seeds**2)
+    over_seeds = stats.ttest_rel(first, second)
     assert pair.p_both == pytest.approx(both, rel=1e-9)
     assert pair.p_seeds == pytest.approx(over_seeds.pvalue, rel=1e-9)
     assert pair.p == max(pair.p_both, pair.p_seeds)
@@ -180,13 +182,6 @@ def test_the_variances_of_a_difference_are_those_of_the_analysis_of_variance_of_
     ]
     assert pair.high - pair.difference == pytest.approx(max(halves), rel=1e-9)
     assert pair.difference - pair.low == pytest.approx(max(halves), rel=1e-9)
-
-
-def test_the_probability_to_beat_another_is_that_of_mann_and_whitney():
-    right = two_way(6, 50, np.random.default_rng(4))
-    (pair,) = compare_methods(column_of(right))
-    first, second = (right[name].mean(1) for name in (pair.first, pair.second))
-    assert pair.beats == pytest.approx(stats.mannwhitneyu(first, second).statistic / 36)
 
 
 def constant_column(scores) -> Column:

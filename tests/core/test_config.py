@@ -8,7 +8,7 @@ import yaml
 
 from auxlearn.core.config import RunConfig, load_config
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.settings import ENCODERS, PluginChoice
+from auxlearn.core.settings import ENCODERS
 
 PLUGIN = """
 from auxlearn import MaskedLanguageModelling, Settings, register_task
@@ -40,13 +40,6 @@ def write(path, content):
 def plugin(path, name, size=3):
     path.write_text(PLUGIN.format(name=name, size=size))
     return str(path)
-
-
-def test_defaults_need_nothing(tmp_path):
-    config = load_config()
-    assert config == RunConfig() == load_config(write(tmp_path / "empty.yaml", "{}"))
-    assert config.weights == PluginChoice(name="fixed")
-    assert config.aux == ()
 
 
 def test_unknown_names_of_kinds_and_metrics_come_at_once():

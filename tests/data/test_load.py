@@ -98,10 +98,7 @@ def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     assert load_dataset(str(tmp_path / "mine"), seed=6).fingerprint != dataset.fingerprint
 
 
-def test_folder_with_other_columns_and_with_the_name_of_a_card(tmp_path, monkeypatch):
-    (tmp_path / "train.csv").write_text("body,kind\na,x\nb,y\nc,x\nd,y\n")
-    dataset = load_dataset(str(tmp_path), columns=Columns(text_column="body", label_column="kind"))
-    assert dataset.label_names == ("x", "y")
+def test_a_folder_may_have_the_name_of_a_card(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(Path("imdb"), "train", [f"text {i}" for i in range(20)])
     assert len(load_dataset("imdb").splits["train"]) == 18

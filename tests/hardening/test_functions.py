@@ -64,6 +64,8 @@ def weighted(weights):
         ("train", (FRAME,), {"seed": np.uint64(2**63)}, "seed: a number of at most 18 digits"),
         ("train", (FRAME,), {"split_column": "part"}, "names splits (split_column): known: label"),
         ("train", (FRAME,), {"ood": [{"datset": "x"}]}, "ood.0.datset': did you mean 'dataset'"),
+        ("train", ("pydocs",), {"jobs": 10**9}, "jobs: must be less than or equal to 10000"),
+        ("sweep", ("pydocs",), {"jobs": 10**9}, "jobs: must be less than or equal to 10000"),
         ("sweep", ("",), {}, "a path is needed"),
         ("load_dataset", ("",), {}, "a path is needed"),
         ("train", (), {"dataset": rows(CYCLE)}, "row 6"),
