@@ -70,9 +70,9 @@ def test_only_what_is_given_is_passed_on():
 def test_further_sets_of_the_command_line_replace_those_of_the_file(tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text("ood: [{dataset: data/hans, decision: argmax}]\nmax_length: 64\n")
-    kept = run_config(str(file), {"seed": 3}, [])
+    kept = run_config(file, {"seed": 3}, [])
     assert [(one.name, one.decision) for one in kept.ood] == [("hans", "argmax")]
-    given = run_config(str(file), {"ood": ("data/imdb_cad", "anli")}, [])
+    given = run_config(file, {"ood": ("data/imdb_cad", "anli")}, [])
     sets = {one.name: one.dataset for one in given.ood}
     assert sets == {"imdb_cad": "data/imdb_cad", "anli": "anli"}
     assert given.max_length == 64
