@@ -130,8 +130,8 @@ def further(tmp_path_factory):
 
 #: What is checked in every run of the tests: each way to make a loss or a step. Other masking
 #: strategies are probabilities alone, and other rules and losses are like one of these.
-CHECKED = {"mask_tuning", "supervised", "typhoon", "simcse"}
-CHECKED |= {"confidence", "meta", "torchjd"}
+CHECKED = {"random_mlm", "mask_tuning", "supervised", "typhoon", "simcse"}
+CHECKED |= {"poe", "confidence", "fixed", "meta", "ol_aux", "torchjd"}
 
 
 @pytest.mark.parametrize(
