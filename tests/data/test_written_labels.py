@@ -54,13 +54,7 @@ JOINED = {
     "every part a label": ([["a,b"], ["a"], ["b"]], "'a,b'"),
     **{f"by {mark}": ([f"a{mark}b", "a", "b"], f"'a{mark}b'") for mark in ("#", " ", "/", " & ")},
     "plus signs": (["a+b+a", "a", "b"], "'a+b+a'"),
-    **{
-        f"a part joined alone, {mark!r}": (
-            [f"all{mark}a", f"all{mark}b", "a", "b"],
-            f"'all{mark}a'",
-        )
-        for mark in "#/+ "
-    },
+    "a part joined alone": (["all#a", "all#b", "a", "b"], "'all#a'"),
 }
 
 
