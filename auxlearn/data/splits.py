@@ -11,8 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from auxlearn.core.errors import DataError, some_of
 from auxlearn.core.rng import derive_seed
 from auxlearn.data.dataset import Split, TextDataset
@@ -66,10 +64,12 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
     return split.select(rest), split.select(sorted(held), name=name)
 
 
-def hold_out_of_many(split: Split, count: int, advance: Callable[[int], None]) -> np.ndarray:
+def hold_out_of_many(split: Split, count: int, advance: Callable[[int], None]) -> list[int]:
     """Return the rows of ``count`` texts at most to hold out, ascending, whatever the order of all;
     equal texts stay together. Of each text a digest is kept in memory: the lowest ones are chosen.
     """
+    import numpy as np
+
     columns = [split.texts] if split.text_pairs is None else [split.texts, split.text_pairs]
 
     def digests() -> Iterator[int]:
@@ -91,7 +91,7 @@ def hold_out_of_many(split: Split, count: int, advance: Callable[[int], None]) -
             f"split '{split.name}' has nothing to hold out (different texts: {len(distinct)}, each "
             f"more than {count:,} times): add examples"
         )
-    return rows[np.isin(of_texts[rows], held)]
+    return rows[np.isin(of_texts[rows], held)].tolist()
 
 
 def choose_held_out(

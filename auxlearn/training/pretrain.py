@@ -341,7 +341,7 @@ def hold_out_texts(split: Split, cache: TensorCache, reporter: Reporter) -> tupl
 
     def choose() -> dict[str, Tensor]:
         with reporter.progress("holding out texts", len(split)) as advance:
-            return {"rows": torch.from_numpy(hold_out_of_many(unlabelled, MOST_HELD_OUT, advance))}
+            return {"rows": torch.tensor(hold_out_of_many(unlabelled, MOST_HELD_OUT, advance))}
 
     key = content_key("held out", MOST_HELD_OUT, split.texts, split.text_pairs)
     held = cache.get(key, choose)["rows"].numpy()

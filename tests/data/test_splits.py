@@ -136,19 +136,19 @@ def test_examples_held_out_with_a_rare_class_count_for_the_frequent_one():
 def test_of_many_texts_few_are_held_out_whatever_their_order(copies):
     texts = tuple(f"Text {number % (300 // copies)}{'.' * (number % 2)}" for number in range(300))
     split = Split("train", texts, None, ())
-    held = hold_out_of_many(split, 40, lambda count: None).tolist()
+    held = hold_out_of_many(split, 40, lambda count: None)
     chosen = {normalise(texts[row]) for row in held}
     rows = [row for row, text in enumerate(texts) if normalise(text) in chosen]
     assert held == rows  # with all their copies
     assert 40 - copies < len(held) <= 40
     order = random.Random(0).sample(range(300), 300)
-    other = hold_out_of_many(split.select(order), 40, lambda count: None).tolist()
+    other = hold_out_of_many(split.select(order), 40, lambda count: None)
     assert sorted(order[row] for row in other) == held
 
 
 def test_of_many_texts_those_with_too_many_copies_are_kept():
     split = Split("train", ("two", "one", "two", "One!", "two"), None, ())
-    assert hold_out_of_many(split, 2, lambda count: None).tolist() == [1, 3]
+    assert hold_out_of_many(split, 2, lambda count: None) == [1, 3]
     with pytest.raises(DataError, match=r"\(different texts: 2, each more than 1 times\)"):
         hold_out_of_many(split, 1, lambda count: None)
 
