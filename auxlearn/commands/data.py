@@ -114,8 +114,8 @@ def check(dataset: str, encoder: str | None, as_json: bool, **options: Any) -> N
     how = f"of the texts are longer than the {settings.max_length} of max_length and are cut"
     shares = {name: length.truncated for name, length in lengths.items() if length.truncated}
     cut = [f"{name}: {share:.1%} {how}" for name, share in shares.items()]
-    warnings = [*report.warnings(), *unknown, *cut] or ["no problems found"]
-    print_results(*(f"- {line}" for line in (*loaded.notes, *warnings)))
+    lines = [*loaded.notes, *report.warnings(), *unknown, *cut] or ["no problems found"]
+    print_results(*(f"- {line}" for line in lines))
 
 
 def _labels(report: Audit) -> tuple[list[str], list[list[str]]]:

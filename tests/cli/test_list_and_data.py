@@ -74,6 +74,15 @@ def test_data_check_prints_counts_and_warnings(data):
     assert "- texts with more than one label: 1" in lines
 
 
+def test_data_check_finds_no_problem_only_where_it_has_nothing_to_say(tmp_path):
+    for name, words in {"train": "a b c d", "dev": "e f g h", "test": "i j k l"}.items():
+        rows = zip(words.split(), "xyxy", strict=True)
+        write_split(tmp_path / "set" / f"{name}.tsv", list(rows))
+    assert call("data", "check", tmp_path / "set").stdout.endswith("\n- no problems found\n")
+    (tmp_path / "set" / "scores.csv").write_text("text,label,log_probability\na,x,-1\n")
+    assert call("data", "check", tmp_path / "set").stdout.splitlines()[-1].endswith("holds scores")
+
+
 def test_data_check_names_the_splits_of_which_texts_are_cut(tmp_path):
     for name, words in {"train": "a b c d", "dev": "e f g h", "test": "i j k l"}.items():
         rows = [(letter, label) for letter, label in zip(words.split(), "xyxy", strict=True)]
