@@ -30,6 +30,7 @@ from auxlearn.sweeps.sweep_file import (
     Search,
     SweepFile,
     label,
+    texts_in,
 )
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def plan_trials(
         raise ConfigError(f"base: {unused[0]}")
     if sweep.pretrain and not sweep.search:
         output = sweep.pretrain.output  # the encoder, or one that an option names
-        if not any(repr(output) in repr(trial.config) for trial in trials):
+        if not any(output in texts_in(trial.config.model_dump(mode="json")) for trial in trials):
             raise ConfigError(
                 f"pretrain: no trial begins from its output: name {output} as the encoder, in base "
                 "or in the grid"

@@ -191,7 +191,7 @@ class SweepFile(Settings):
         if self.published and (problem := published_problem(self.published)):
             yield f"published: {problem}"
         labelled = [axis for axis in axes if not self.search or axis not in self.search.space]
-        for text in dict.fromkeys(_texts([self.base, self.grid, self.cases])):
+        for text in dict.fromkeys(texts_in([self.base, self.grid, self.cases])):
             for axis in LABEL.findall(text):
                 if axis not in labelled:
                     yield (
@@ -275,13 +275,13 @@ def label(value: Any) -> str:
     return str(value)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """Yield every text in a value, those that lists and mappings hold included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
         for inner in value.values() if isinstance(value, dict) else value:
-            yield from _texts(inner)
+            yield from texts_in(inner)
 
 
 def _unknown_keys(where: str, keys: Iterable[str], advice: str = "") -> Iterator[str]:

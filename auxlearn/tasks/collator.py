@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Self
 
 import torch
@@ -127,7 +128,8 @@ class MaskingCollator:
                 raise DataError(f"{name}: give a list with one for each text")
         if not all(isinstance(text, str) for text in (*texts, *(text_pairs or ()))):
             raise DataError("the collator is prepared with texts alone: leave out other values")
-        if not any(all(isinstance(label, type) for label in labels or ()) for type in (str, int)):
+        named = all(isinstance(label, str) for label in labels or ())
+        if not named and not all(isinstance(label, Integral) for label in labels or ()):
             raise DataError("labels: give each text a name, or each text a whole number")
         names = sorted(set(labels or ()))
         classes = None if labels is None else tuple(names.index(label) for label in labels)

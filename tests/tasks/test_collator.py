@@ -5,6 +5,7 @@ import os
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -261,6 +262,14 @@ def test_what_cannot_be_masked_is_refused(case, collator_of):
     strategy, options, message = REFUSALS[case]
     with one_line(UserError, message):
         collator_of(strategy, **options)
+
+
+def test_labels_may_be_numbers_of_any_type(collator_of, loaded):
+    numbers = list(np.arange(len(LINES)) % 2)
+    kinds = numbers, [int(number) for number in numbers]
+    first, second = (collator_of("selective", labels=labels) for labels in kinds)
+    batch = features(loaded[1])
+    assert torch.equal(first(batch)["labels"], second(batch)["labels"])
 
 
 def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
