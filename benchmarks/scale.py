@@ -165,6 +165,8 @@ def report() -> None:
             faster[row["texts"]] = f"{ratio:.2f} times faster"
     body, above = [], []
     for count, row in sorted(rows.items()):
+        if not {"tokens", "first step", "first step, not cached"} <= row.keys():
+            continue  # only some stages were measured
         memory = {name: stage["anonymous_mb"] for name, stage in row.items() if name != "texts"}
         tokens, step = row["tokens"], row["first step"]
         bare = f"{tokens['cpu'] / row['bare']['cpu']:.2f} of the bare call" if "bare" in row else ""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from operator import contains
 from pathlib import Path
 from typing import Any
 
@@ -202,7 +201,12 @@ def _with_note_on_quotes(table: Table) -> Table:
         if line.count(",") == len(table.columns) - 1 > 0
     ]
     known = [set(values) for values in table.columns.values()] if lines else []
-    if not (rows := {row for row, cells in lines if any(map(contains, known, cells))}):
+    rows = {
+        row
+        for row, cells in lines
+        if any(cell in values for cell, values in zip(cells, known, strict=True))
+    }
+    if not rows:
         return table
     note = (
         f"{table.place(min(rows))}: a quoted cell holds lines that look like rows"
