@@ -12,7 +12,9 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -81,7 +83,7 @@ class TensorCache:
                     tensors = {name: value.contiguous() for name, value in compute().items()}
                     header = {"key": key, "sha256": _checksum(tensors)}
                     with replaced_file(path, unfinished) as temporary:
-                        save_file(tensors, temporary, header)
+                        _save(tensors, temporary, header)
                     tensors = _read(path) or tensors  # what was computed need not stay in memory
         return tensors
 
@@ -112,8 +114,9 @@ class TensorCache:
 
     @contextmanager
     def _lock(self, path: Path) -> Iterator[Path]:
-        """Lock an entry within the block, and return where it is written first; while another
-        process computes it, say so.
+        """Lock an entry within the block, and return where it is written first: in a folder of its
+        own, as the library writes a file of another name. While another process computes the entry,
+        say so.
         """
 
         def waiting(owner: str) -> None:
@@ -124,11 +127,12 @@ class TensorCache:
             lock.acquire(waiting=waiting)
         except OSError as error:
             raise self._unusable(error) from None
+        unfinished = path.with_name(f".{path.name}{PART}")
         try:
-            unfinished = path.with_name(f".{path.name}{PART}")
-            unfinished.unlink(missing_ok=True)  # left by a kill
-            yield unfinished
+            shutil.rmtree(unfinished, ignore_errors=True)  # left by a kill
+            yield unfinished / path.name
         finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
             lock.release()
 
     def _unusable(self, error: OSError) -> UserError:
@@ -136,6 +140,27 @@ class TensorCache:
             f"cannot write to the cache folder {self.folder} ({error.strerror}): "
             "choose another with --cache-dir"
         )
+
+
+def _save(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
+    """Write a file, to the disk. Of many tokens it takes seconds, in which no signal would be heard
+    if it were not in a thread.
+    """
+    failures: list[Exception] = []
+
+    def save() -> None:
+        try:
+            save_file(tensors, path, header)
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        except Exception as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=save, daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:

@@ -51,7 +51,7 @@ AT_ONCE = 2048  # texts in memory, of those that are read one after the other
 #: Of the last two, whether there are second texts, and whether lines are words with tags.
 _COUNTED = ("texts", "left out", "pairs", "tags")
 
-MAPPED_TEXTS = 1 << 16  # of which all that is made is written before the next are read
+MAPPED_TEXTS = 1 << 18  # of which all that is made is written before the next are read
 
 
 class Texts(Sequence[str]):
