@@ -12,9 +12,7 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from auxlearn.core.errors import UserError
@@ -32,7 +30,7 @@ from auxlearn.core.locks import Lock
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 1 << 26  # bytes of a tensor that are digested at once
+AT_ONCE = 1 << 26  # bytes of a tensor that are digested, or written, at once
 
 
 def default_folder() -> Path:
@@ -114,9 +112,8 @@ class TensorCache:
 
     @contextmanager
     def _lock(self, path: Path) -> Iterator[Path]:
-        """Lock an entry within the block, and return where it is written first: in a folder of its
-        own, as the library writes a file of another name. While another process computes the entry,
-        say so.
+        """Lock an entry within the block, and return where it is written first; while another
+        process computes it, say so.
         """
 
         def waiting(owner: str) -> None:
@@ -127,12 +124,11 @@ class TensorCache:
             lock.acquire(waiting=waiting)
         except OSError as error:
             raise self._unusable(error) from None
-        unfinished = path.with_name(f".{path.name}{PART}")
         try:
-            shutil.rmtree(unfinished, ignore_errors=True)  # left by a kill
-            yield unfinished / path.name
+            unfinished = path.with_name(f".{path.name}{PART}")
+            unfinished.unlink(missing_ok=True)  # left by a kill
+            yield unfinished
         finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
             lock.release()
 
     def _unusable(self, error: OSError) -> UserError:
@@ -142,25 +138,25 @@ class TensorCache:
         )
 
 
-def _save(tensors: dict[str, Tensor], path: Path, header: dict[str, str]) -> None:
-    """Write a file, to the disk. Of many tokens it takes seconds, in which no signal would be heard
-    if it were not in a thread.
+def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write the file of safetensors that its ``save_file`` writes, in pieces between which a signal
+    is heard; that is one call, and when it is killed it leaves a file of another name.
     """
-    failures: list[Exception] = []
-
-    def save() -> None:
-        try:
-            save_file(tensors, path, header)
-            with path.open("rb") as file:
+    empty = {name: tensor.new_empty(0) for name, tensor in tensors.items()}
+    header, end = json.loads(save(empty, metadata)[8:]), 0
+    names = [name for name in header if name in tensors]
+    for name in names:
+        start, end = end, end + tensors[name].nbytes
+        header[name] |= {"shape": list(tensors[name].shape), "data_offsets": [start, end]}
+    content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    content += b" " * (-len(content) % 8)
+    with path.open("wb") as file:
+        file.write(len(content).to_bytes(8, "little") + content)
+        for piece in itertools.chain.from_iterable(_pieces_of(tensors[name]) for name in names):
+            file.write(piece)
+            file.flush()
+            if len(piece) == AT_ONCE:  # the disk may take longer than the system to take them
                 os.fsync(file.fileno())
-        except Exception as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=save, daemon=True)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
 
 
 def _read(path: Path) -> dict[str, Tensor] | None:
@@ -195,9 +191,15 @@ def _checksum(tensors: dict[str, Tensor]) -> str:
 
 
 def _digest_tensor(digest: Any, tensor: Tensor) -> None:
+    for piece in _pieces_of(tensor):
+        digest.update(piece)
+
+
+def _pieces_of(tensor: Tensor) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a tensor, so many that a signal is heard soon."""
     content = _bytes_of(tensor)
-    for start in range(0, len(content), AT_ONCE):  # between which a signal is heard
-        digest.update(content[start : start + AT_ONCE])
+    for start in range(0, len(content), AT_ONCE):
+        yield content[start : start + AT_ONCE]
 
 
 def _bytes_of(tensor: Tensor) -> bytes | memoryview:

@@ -51,7 +51,7 @@ def replaced_file(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     temporary = temporary or _temporary(path)
     try:
         with _told(path):
-            temporary.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             mode = temporary.stat().st_mode
             yield temporary
