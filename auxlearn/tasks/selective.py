@@ -63,7 +63,6 @@ class Selective(ScoredMasking):
 
     def _score(self, context: ObjectiveContext) -> Tensor:
         encoder, train, texts = context.encoder, context.texts, self.texts.in_rows()
-        scores = torch.zeros(len(texts.input_ids), dtype=torch.float64)
         with (
             encoder.evaluating(),
             torch.inference_mode(),
@@ -75,12 +74,17 @@ class Selective(ScoredMasking):
             probe = LogisticRegression(max_iter=1000).fit(
                 seen.double().numpy(), train.labels[torch.cat(rows)].numpy()
             )
-            for row, start in enumerate(texts.offsets[:-1].tolist()):
-                places = texts.maskable[start : int(texts.offsets[row + 1])].nonzero().squeeze(1)
+
+            def scores_of(row: int) -> Tensor:
+                start, end = texts.offsets[row : row + 2].tolist()
+                places = texts.maskable[start:end].nonzero().squeeze(1)
+                scores = torch.zeros(end - start, dtype=torch.float64)
                 if len(places):
-                    scores[places + start] = self._changes(encoder, probe, texts, row, places)
+                    scores[places] = self._changes(encoder, probe, texts, row, places)
                 advance(len(places))
-        return scores
+                return scores
+
+            return context.cache.joined(map(scores_of, range(len(texts))))
 
     def _changes(
         self,
