@@ -1,13 +1,16 @@
 """A process of its own for the pretend accelerator.
 
 Installing a backend changes a process for good, and it must happen before torch's first backward
-pass; in the process of the tests, other tests have made one. So the tests here send functions with
-plain arguments to one further process, which starts on first use and ends with the session. What a
-function raises is raised in the test, with the traceback of the other process as its cause.
+pass. So the tests here send functions with plain arguments to one further process, which starts on
+first use and ends with the session: a fork of that of the tests, which has imported what is needed,
+with an autograd engine of its own. What a function raises is raised in the test, with the traceback
+of the other process as its cause.
 """
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -19,11 +22,17 @@ import pytest
 from tests import helpers
 from tests.accelerator import runs
 
+#: How the process starts: libraries of macOS do not survive a fork.
+CONTEXT = get_context("fork" if sys.platform == "linux" else "spawn")
+
 
 @pytest.fixture(scope="session")
 def on_accelerator() -> Iterator[Callable[..., Any]]:
     """Call a function of a module in the process that has the pretend accelerator."""
-    with ProcessPoolExecutor(1, get_context("spawn"), initializer=runs.begin) as pool:
+    with ProcessPoolExecutor(1, CONTEXT, initializer=runs.begin) as pool:
+        with warnings.catch_warnings():  # of threads, which later versions of Python do not expect
+            warnings.filterwarnings("ignore", "This process", DeprecationWarning)
+            pool.submit(int).result()
 
         def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             return pool.submit(runs.call, function, arguments, named).result()

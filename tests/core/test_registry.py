@@ -1,7 +1,12 @@
 """Registries of plug-ins: collisions, suggestions, files, installed packages."""
 
+import importlib
+import os
+import runpy
 import subprocess
 import sys
+import traceback
+from contextlib import redirect_stdout
 from hashlib import sha256
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
@@ -339,37 +344,37 @@ USED += ("path", "space", "series", "column", "pair", "number", "asked", "settin
 USED += ("first", "second")
 
 
-# Each script runs in a process of its own, forked from one that has imported what all need.
-RUN_SCRIPTS = """
-import os, runpy, sys
-import pandas, torch, auxlearn.core.registry, auxlearn.core.validation
-
-for path in sys.argv[1:]:
+def run_script(path, output):
+    """Run a script in a fork of this process, which has imported what it needs."""
     child = os.fork()
     if not child:
-        sys.path.insert(0, os.path.dirname(path))
-        runpy.run_path(path, run_name="__main__")
-        sys.stdout.flush()
-        os._exit(0)
-    os.waitpid(child, 0)
-"""
+        try:
+            sys.path.insert(0, str(path.parent))
+            with output.open("a") as file, redirect_stdout(file):
+                runpy.run_path(str(path), run_name="__main__")
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0, path.read_text()
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_class_of_a_script_is_told_apart_by_all_that_it_uses(tmp_path):
     # What is written into the script while it runs, and what the class does not use.
     edited = "tasks.code_digests('mine'); Path(__file__).write_text('edited')"
     changes = [{}, {"unused": 2}, {"after": edited}, *({name: 2} for name in USED)]
-    paths = []
+    importlib.import_module("pandas")
+    output = tmp_path / "output"
     for number, change in enumerate(changes):
-        paths.append(tmp_path / str(number) / "script.py")
-        (package := paths[-1].parent / "of_the_user").mkdir(parents=True)
+        path = tmp_path / str(number) / "script.py"
+        (package := path.parent / "of_the_user").mkdir(parents=True)
         values = dict.fromkeys(USED, 1) | {"unused": 1, "after": ""} | change
-        paths[-1].write_text(SCRIPT.format(**values))
+        path.write_text(SCRIPT.format(**values))
         (package / "first.py").write_text(f"VALUE = {values['first']}\nimport of_the_user.second")
         (package / "second.py").write_text(f"VALUE = {values['second']}")
-    program = [sys.executable, "-c", RUN_SCRIPTS, *paths]
-    output = subprocess.run(program, capture_output=True, text=True, check=True).stdout
-    first, unused, after, *changed = output.splitlines()
+        run_script(path, output)
+    first, unused, after, *changed = output.read_text().splitlines()
     assert first == unused == after != "{}"
     assert len({first, *changed}) == 1 + len(USED) == 1 + len(changed)
 

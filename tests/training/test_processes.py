@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -108,31 +110,52 @@ def assert_same_numbers(cases, folder):
             assert (two / FILE).read_bytes() == (one / FILE).read_bytes()
 
 
+def train_as(number, port, said, cases, folder):
+    """Train as a process that torchrun has started; the first says why it ends too early."""
+    os.environ |= together(port) | {"RANK": str(number)}
+    try:
+        train_all(cases, folder, 1)
+    except BaseException:
+        if number == 0:
+            said.write_text(traceback.format_exc())
+        raise
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_two_processes_give_the_numbers_of_one_which_resumes_when_they_are_killed(
     dataset, encoder_folder, tmp_path
 ):
-    """Two processes give the numbers of two micro-batches, and the last of their runs is killed."""
+    """Two processes give the numbers of two micro-batches, and the last of their runs is killed.
+
+    They are forks of this process, which has imported what they need.
+    """
     encoder = encoder_folder("bert")
     cases = [case(dataset, encoder, *given) for given in QUICK]
     long = case(dataset, encoder, "fixed", {}, ["random_mlm"], "cross_entropy")
     long |= {"epochs": 12, "patience": 0}
     place = tmp_path / "two" / str(len(cases))
-    other = None
-    (leader,) = start([json.dumps([*cases, long]), place.parent, 1, "pair"])
+    said, port = tmp_path / "said", free_port()
+    leader, other = (
+        get_context("fork").Process(
+            target=train_as, args=(number, port, said, [*cases, long], place.parent)
+        )
+        for number in range(2)
+    )
+    leader.start()
+    other.start()
     try:
-        train_all(cases, tmp_path / "one", 2)  # while the processes import what they need
-        other = int(leader.stdout.readline())
+        train_all(cases, tmp_path / "one", 2)
         deadline = time.monotonic() + 200
         while not (place / "checkpoint" / "latest.json").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        os.kill(other, signal.SIGKILL)
-        output = leader.communicate(timeout=60)[0]
+        other.kill()
+        leader.join(60)
     finally:
-        leader.kill()
-        if leader.returncode is None and other is not None:
-            os.kill(other, signal.SIGKILL)
-    assert "has ended without a word" in output
-    assert leader.returncode != 0
+        for process in (leader, other):
+            process.kill()
+            process.join()
+    assert "has ended without a word" in said.read_text()
+    assert leader.exitcode == 1
     assert not (place / "results.json").exists(), "it had ended before it was killed"
     train_all([long], tmp_path / "one", 2, int(place.name))
     assert_same_numbers(cases, tmp_path)
@@ -253,14 +276,21 @@ def test_a_process_that_does_not_answer_is_one_line_after_a_time(monkeypatch):
             _timeout()
 
 
-def start(*arguments):
-    """Start two processes, or one that forks the second, as torchrun would."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = os.environ | ALONE
-    settings |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    settings |= {"AUXLEARN_PROCESS_TIMEOUT": "60"}
+        return free.getsockname()[1]
+
+
+def together(port):
+    """The environment of two processes, as torchrun sets it, but for the number of each."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return address | {"WORLD_SIZE": "2", "AUXLEARN_PROCESS_TIMEOUT": "60"}
+
+
+def start(*arguments):
+    """Start two processes, as torchrun would."""
+    settings = os.environ | ALONE | together(free_port())
     command = [sys.executable, "-m", "tests.training.together"]
     return [
         subprocess.Popen([*command, *map(str, own)], env=settings | {"RANK": str(number)}, **OUTPUT)

@@ -1,14 +1,12 @@
 """A program that trains several runs, as each of the processes that torchrun starts does.
 
 ``python -m tests.training.together CASES FOLDER MICRO_BATCHES``: CASES is a JSON list of settings.
-With a fourth argument, "pair", it is the first of two processes: it writes the number of the other.
 ``python -m tests.training.together FAULT train ...`` is ``auxlearn train ...``, in which the second
 call of a function fails: FAULT is "raise MODULE.FUNCTION" or "stop MODULE.FUNCTION", or "-".
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import pkgutil
@@ -55,11 +53,4 @@ if __name__ == "__main__":
             break_function(*fault.split())
         main()
     else:
-        if sys.argv[4:] == ["pair"]:  # of which one imports what both need
-            importlib.import_module("auxlearn.training.run")
-            importlib.import_module("transformers.models.bert.modeling_bert")
-            other = os.fork()
-            os.environ["RANK"] = "0" if other else "1"
-            if other:
-                print(other, flush=True)
         train_all(json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
