@@ -168,8 +168,9 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
         single = [name for place, name in enumerate(train.label_names) if count[place] == 1]
         if single and len(train) >= 2 * len(train.label_names):
             yield f"train: labels with a single example: {some_of(map(repr, single))}"
-    joined = _joined(train.label_names) if train.kind is CLASSIFICATION else []
-    if joined:
+    names = train.label_names if train.kind is CLASSIFICATION else ()
+    of_fasttext = [name for name in names if name.count("__label__") > 1]
+    if joined := of_fasttext or look_joined(names, "|;", ",#/+&"):
         yield (
             f"label '{shorten(joined[0])}'{and_more(len(joined) - 1)} is read as a class of its "
             "own, though its parts are labels too, or in other ones: several labels are given as a "
@@ -190,13 +191,6 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
                     f"column '{shorten(column)}' holds texts that are not read: --text-column or "
                     "--text-pair-column reads it"
                 )
-
-
-def _joined(names: Sequence[str]) -> list[str]:
-    """Return labels that look like several, or that fastText joins."""
-    if joined := [name for name in names if name.count("__label__") > 1]:
-        return joined
-    return look_joined(names, "|;", ",#/+&")
 
 
 def _tags(train: Split) -> str:

@@ -200,8 +200,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
     by_name = dict(zip(names, values, strict=True))
-    table = Table(where, by_name, places=places, notes=notes, unread=unread)
-    return replace(table, class_names=class_names)
+    return Table(where, by_name, places=places, class_names=class_names, notes=notes, unread=unread)
 
 
 def is_table(data: Any) -> bool:
