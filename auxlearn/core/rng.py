@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 
-#: Held by the thread that uses what a process has once: torch's generators and defaults, the log
-#: level of transformers, the style of matplotlib.
+#: Held by the thread that uses what a process has once: torch's generators, the log level of
+#: transformers, the style of matplotlib, the filters of warnings.
 ONE_THREAD = threading.RLock()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from auxlearn.core.errors import DataError, did_you_mean, first_line, shorten, some_of
 from auxlearn.core.files import read_file
 from auxlearn.core.hub import repository_info
+from auxlearn.core.rng import ONE_THREAD
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import LARGEST_FILE, Table, joined
 from auxlearn.data.dataset import TextDataset, split_names
@@ -303,14 +304,15 @@ def _offline() -> Iterator[None]:
     import huggingface_hub.constants
 
     modules: tuple[Any, ...] = (datasets.config, huggingface_hub.constants)
-    previous = [module.HF_HUB_OFFLINE for module in modules]
-    for module in modules:
-        module.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        for module, value in zip(modules, previous, strict=True):
-            module.HF_HUB_OFFLINE = value
+    with ONE_THREAD:
+        previous = [module.HF_HUB_OFFLINE for module in modules]
+        for module in modules:
+            module.HF_HUB_OFFLINE = True
+        try:
+            yield
+        finally:
+            for module, value in zip(modules, previous, strict=True):
+                module.HF_HUB_OFFLINE = value
 
 
 def _table(

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from auxlearn.core.rng import ONE_THREAD
 from auxlearn.data.dataset import Split
 from auxlearn.data.splits import is_mark
 from auxlearn.data.tokens import Tokenization, TokenizedTexts, chunks
@@ -56,7 +57,8 @@ def _nltk_tagger() -> Tagger:
 
 def _pattern_tagger() -> Tagger:
     parser = importlib.import_module("textblob.en").parser
-    with warnings.catch_warnings():  # it reads its lexicon at the first word, and leaves it open
+    # It reads its lexicon at the first word, and leaves it open.
+    with ONE_THREAD, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         parser.find_tags(["word"])
     return lambda words: [found for _, found in parser.find_tags(words)]

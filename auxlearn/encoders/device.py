@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import torch
@@ -29,40 +30,56 @@ def usual_torch() -> Iterator[None]:
     """Compute within the block with gradients, in single precision, without autocast and with new
     tensors on the CPU, whatever the caller has switched for this thread or as torch's default.
     """
-    before = torch.get_default_dtype()
     elsewhere = torch.get_default_device().type != "cpu"
-    torch.set_default_dtype(torch.float32)
-    try:
-        with (
-            _exact_products(),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            torch.autocast("cpu", enabled=False),
-            torch.autocast(default_device().type, enabled=False),
-            torch.device("cpu") if elsewhere else nullcontext(),
-        ):
-            yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """Multiply matrices in single precision, not in TF32 or bfloat16."""
-    onednn: Any = torch.backends.mkldnn
-    backends = (onednn.matmul, torch.backends.cuda.matmul)
-    before = [backend.fp32_precision for backend in backends]
-    try:
-        legacy = torch.get_float32_matmul_precision()
-    except RuntimeError:  # the backends are switched otherwise than all at once
-        legacy = "highest"
-    torch.set_float32_matmul_precision("highest")
-    try:
+    with (
+        _SINGLE_PRECISION,
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast("cpu", enabled=False),
+        torch.autocast(default_device().type, enabled=False),
+        torch.device("cpu") if elsewhere else nullcontext(),
+    ):
         yield
-    finally:
-        torch.set_float32_matmul_precision(legacy)
-        for backend, precision in zip(backends, before, strict=True):
-            backend.fp32_precision = precision
+
+
+class _SinglePrecision:
+    """Makes tensors in single precision and multiplies them without TF32 or bfloat16. Threads share
+    these settings: the first of their blocks saves those of the caller, the last restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._blocks = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._save()
+            self._blocks += 1
+            torch.set_default_dtype(torch.float32)
+            torch.set_float32_matmul_precision("highest")
+
+    def _save(self) -> None:
+        onednn: Any = torch.backends.mkldnn
+        backends = (onednn.matmul, torch.backends.cuda.matmul)
+        self._dtype = torch.get_default_dtype()
+        self._backends = [(backend, backend.fp32_precision) for backend in backends]
+        try:
+            self._legacy = torch.get_float32_matmul_precision()
+        except RuntimeError:  # the backends are switched otherwise than all at once
+            self._legacy = "highest"
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                torch.set_default_dtype(self._dtype)
+                torch.set_float32_matmul_precision(self._legacy)
+                for backend, precision in self._backends:
+                    backend.fp32_precision = precision
+
+
+_SINGLE_PRECISION = _SinglePrecision()
 
 
 def upload(tensor: Tensor, device: torch.device) -> Tensor:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait as wait_for
@@ -16,6 +17,7 @@ from typing import Any
 from auxlearn.core.errors import SweepError
 from auxlearn.core.processes import threads_given
 from auxlearn.core.registry import register_executor
+from auxlearn.core.rng import ONE_THREAD
 from auxlearn.executors.jobs import Executor, Job, Outcome
 from auxlearn.executors.worker import run_job, start_worker
 
@@ -34,6 +36,11 @@ class LocalExecutor(Executor):
     def __init__(
         self, jobs: int | None = None, threads: int | None = None, folder: Path | None = None
     ) -> None:
+        if sys.stdout is None or sys.stderr is None:  # loky flushes both
+            raise SweepError(
+                "this program has no standard output or error, which the processes of trials are "
+                'started with: set sys.stdout and sys.stderr, such as to open(os.devnull, "w")'
+            )
         self.slots = jobs = jobs or 1
         self.threads = threads or default_threads(jobs)
         gpus = _visible_gpus() if jobs > 1 else []
@@ -78,7 +85,7 @@ class _Slot:
         self.future: Future[Outcome] | None = None
 
     def submit(self, job: Job) -> None:
-        with _quiet_tracker():
+        with ONE_THREAD, _quiet_tracker():
             try:
                 if self._pool is None:
                     from joblib.externals.loky import ProcessPoolExecutor

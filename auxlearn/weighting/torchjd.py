@@ -139,7 +139,7 @@ def _library_rule(options: TorchJDOptions, count: int) -> tuple[nn.Module, bool]
         # The first call checks the sizes of parameters, and makes the buffers of those that keep
         # something, which a checkpoint is loaded into.
         probe = torch.ones(count) if of_losses else torch.eye(count)
-        with torch.random.fork_rng(devices=[]):
+        with rng.seeded(0, "torchjd"):
             rule(probe.double())
     except ImportError as error:
         raise ConfigError(

@@ -2,11 +2,16 @@
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Thread
 
 import pytest
 import torch
 
-from auxlearn.core.rng import derive_seed, seeded
+from auxlearn.core.rng import ONE_THREAD, derive_seed, seeded
+from auxlearn.data import hub
+from auxlearn.data.pydocs.docstrings import read_docstrings
+from auxlearn.weighting.torchjd import TorchJDOptions, _library_rule
 
 
 def test_seeds_differ_by_purpose_and_are_the_same_on_every_machine():
@@ -49,3 +54,29 @@ def test_one_thread_at_a_time_draws_from_torch():
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(draw, range(4))) == alone
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def go_offline():
+    with hub._offline():
+        pass
+
+
+ONCE = {
+    "generators: torchjd": lambda: _library_rule(TorchJDOptions(), 2),
+    "filters of warnings: docstrings": lambda: list(
+        read_docstrings(Path(__file__).parent, [Path(__file__)])
+    ),
+    "switches of the hub's libraries": go_offline,
+}
+
+
+@pytest.mark.parametrize("what", ONCE)
+def test_what_a_process_has_once_is_used_by_one_thread(what):
+    ONCE[what]()  # imports take seconds
+    other = Thread(target=ONCE[what])
+    with ONE_THREAD:
+        other.start()
+        other.join(0.5)
+        assert other.is_alive()
+    other.join(60)
+    assert not other.is_alive()

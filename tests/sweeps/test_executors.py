@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from auxlearn.core.errors import SweepError
 from auxlearn.executors import ray as ray_engine
 from auxlearn.executors.jobs import Job
 from auxlearn.executors.local import LocalExecutor, default_threads
@@ -48,6 +49,13 @@ def test_without_shared_memory_one_line_says_what_is_needed(sweep_file, tmp_path
     error = call("sweep", sweep_file(seeds=1), "--output", tmp_path / "out")
     assert error.exit_code == 2, error.output
     assert "no process can be started here (Permission denied)" in error.output
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_program_without_standard_output_is_told_to_set_it(stream, monkeypatch):
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(SweepError, match=r"no standard output or error, .* set sys\.stdout"):
+        LocalExecutor()
 
 
 @pytest.mark.slow

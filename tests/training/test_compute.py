@@ -1,6 +1,8 @@
 """Which device and precision a run is given, and what it leaves alone."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from threading import Event
 from unittest.mock import Mock
 
 import pytest
@@ -12,7 +14,7 @@ from torch import nn
 
 from auxlearn.core.errors import ConfigError
 from auxlearn.core.processes import joined
-from auxlearn.encoders.device import choose_compute
+from auxlearn.encoders.device import choose_compute, usual_torch
 
 
 @pytest.fixture
@@ -106,3 +108,30 @@ def test_the_accelerator_of_a_host_program_is_left_alone():
         assert host.state.device == torch.device("cpu")
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_blocks_in_threads_that_overlap_give_the_precision_of_the_caller_back():
+    def precision():
+        return torch.get_default_dtype(), torch.get_float32_matmul_precision()
+
+    begun, ended = Event(), Event()
+
+    def other():
+        with usual_torch():
+            begun.set()
+            assert ended.wait(60)
+
+    torch.set_default_dtype(torch.float64)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            with usual_torch():
+                outlives = threads.submit(other)
+                assert begun.wait(60)
+            assert precision() == (torch.float32, "highest")  # the other one still computes
+            ended.set()
+            outlives.result()
+        assert precision() == (torch.float64, "medium")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.set_default_dtype(torch.float32)

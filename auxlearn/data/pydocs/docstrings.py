@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auxlearn.core.errors import DataError
+from auxlearn.core.rng import ONE_THREAD
 
 SUMMARY = ""  # title of the section before the first heading
 BODY = "body"  # title of text that follows a heading's indented block
@@ -98,7 +99,7 @@ def read_docstrings(folder: Path, files: Iterable[Path]) -> Iterator[Docstring]:
     """Yield the docstrings of files in order, those attached to compiled functions too."""
     for path in files:
         try:
-            with warnings.catch_warnings():
+            with ONE_THREAD, warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # invalid escapes in other people's files
                 tree = ast.parse(path.read_bytes())
         except (SyntaxError, ValueError):
