@@ -306,10 +306,8 @@ def example_intervals(results: RunResults, name: str) -> dict[str, tuple[float, 
     ends: dict[str, tuple[float, float]] = {}
     for metric in results.evaluations[name].all.metrics:
         column = _compare_by("", name, metric, predictions, places, None)
-        mean, half = column.means["run"], column.noises["run"].half_width()
-        if not math.isnan(half):
-            least, most = metric_of(metric).least, metric_of(metric).most
-            ends[metric] = (max(least, mean - half), min(most, mean + half))
+        if not math.isnan(column.noises["run"].half_width()):
+            ends[metric] = column.interval("run")
     return ends
 
 

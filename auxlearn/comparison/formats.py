@@ -89,17 +89,17 @@ class Comparison:
         for name, by_seed in column.scores.items():
             methods = _methods_of(block, column, name)
             chosen = {} if column.averaged else methods[0].chosen
-            mean, half = column.means[name], column.noises[name].half_width()
+            low, high = column.interval(name)
             row = {
                 **_place(block, column),
                 "method": name,
                 **{axis: chosen.get(axis, "") for axis in self.chosen},
                 **{_key(extra): mean_of(methods, extra) for extra in RUN_COLUMNS.values()},
                 "seeds": _seeds(block, column, len(by_seed), name),
-                "mean": mean,
+                "mean": column.means[name],
                 "sd": column.sd(name),
-                "low": mean - half,
-                "high": mean + half,
+                "low": low,
+                "high": high,
                 "best": len(column.scores) > 1 and column.is_best(name),
                 "may_equal_best": name in column.ties,
             }

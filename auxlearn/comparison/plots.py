@@ -97,12 +97,9 @@ def _plot_scores(block: Block) -> Figure:
         scale = factor(column.metric)
         for number, name in enumerate(block.methods):
             if name in column.scores:
-                axes.errorbar(
-                    scale * column.means[name],
-                    number,
-                    xerr=scale * column.noises[name].half_width() or None,
-                    **_style(number),
-                )
+                mean, (low, high) = column.means[name], column.interval(name)
+                errors = None if low == high else scale * np.abs([[mean - low], [high - mean]])
+                axes.errorbar(scale * mean, number, xerr=errors, **_style(number))
         where = column.dataset if column.set == "test" else f"{column.dataset}, {column.set}"
         percent = in_percent(column.metric)
         axes.set_title(f"{short(where, 30)}\n{short(metric_title(column.metric), 30)}{percent}")

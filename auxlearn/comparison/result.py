@@ -12,7 +12,7 @@ from auxlearn.comparison.methods import Method
 from auxlearn.comparison.restarts import Restarts
 from auxlearn.comparison.runs import folds_of
 from auxlearn.comparison.statistics import Noise, Pair, Ranks, Record, ties_with
-from auxlearn.kinds.metrics import metric_title, sign
+from auxlearn.kinds.metrics import metric_of, metric_title, sign
 
 #: Name of the column of means over data sets.
 AVERAGE = "average"
@@ -65,6 +65,13 @@ class MetricComparison:
     def ties(self) -> frozenset[str]:
         """Methods whose difference from the best is not significant."""
         return frozenset() if self.best is None else ties_with(self.best, self.pairs)
+
+    def interval(self, method: str) -> tuple[float, float]:
+        """Return the 95% interval of the mean of a method, within the range of the metric."""
+        mean, half = self.means[method], self.noises[method].half_width()
+        metric = metric_of(self.metric)
+        low, high = np.clip([mean - half, mean + half], metric.least, metric.most)
+        return float(low), float(high)
 
     def sd(self, method: str) -> float:
         """Return the standard deviation over seeds, ``n - 1`` in its denominator; NaN for one."""

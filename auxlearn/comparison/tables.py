@@ -138,12 +138,10 @@ def rank_table(comparison: RankComparison, layout: Layout) -> DataFrame:
     lines = []
     ranks, average = comparison.ranks.ranks, comparison.average
     for name in sorted(ranks, key=lambda name: ranks[name]):
-        mean, half = average.means[name], average.noises[name].half_width()
-        low, middle, high = (
-            layout.score(value, comparison.metric) for value in (mean - half, mean, mean + half)
-        )
+        mean = layout.score(average.means[name], comparison.metric)
+        low, high = (layout.score(end, comparison.metric) for end in average.interval(name))
         record = "/".join(map(str, comparison.records[name]))
-        lines.append([name, f"{ranks[name]:.2f}", record, middle, f"{low} to {high}"])
+        lines.append([name, f"{ranks[name]:.2f}", record, mean, f"{low} to {high}"])
     return text_table(heads, lines)
 
 

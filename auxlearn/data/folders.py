@@ -134,7 +134,7 @@ def data_files(folder: Path) -> dict[str, list[Path]]:
         for path in _entries(folder)
         if path.suffix.lower() in READ_FORMATS and not path.is_dir()
     ]
-    inner = _split_folders(folder)
+    inner = split_folders(folder)
     if not found and (inner or (folder / "data").is_dir()):
         return inner or data_files(folder / "data")
     if inner:
@@ -194,7 +194,7 @@ def splits_of_files(stems: Sequence[str]) -> dict[str, str]:
     return {stem: splits[name] for stem, name in bare.items()}
 
 
-def _split_folders(folder: Path) -> dict[str, list[Path]]:
+def split_folders(folder: Path) -> dict[str, list[Path]]:
     """Return folders named as splits, which hold tables or a folder for each class."""
     folders = {
         path.name: path

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from auxlearn.core.errors import UserError, describe
+from auxlearn.core.errors import DataError, UserError, describe
 from auxlearn.core.files import check_output, expand
 from auxlearn.data.dataset import CORE_SPLITS, split_names
-from auxlearn.data.folders import splits_of_files
+from auxlearn.data.folders import split_folders, splits_of_files
 from auxlearn.data.tables import READ_FORMATS
 
 #: Names in a run folder that belong to the run.
@@ -40,6 +40,7 @@ def check_output_file(
         what = "a folder" if os.path.isdir(path) else "not a regular file"
         raise UserError(f"{path} is {what}: choose another --output")
     check_unowned(path)
+    check_no_split(path)
     splits = splits_in(path.parent)
     if path.is_file() and path.stem in splits and len({*splits.values()}) > 1:
         raise UserError(f"{path} is a split of the data set there: choose another --output")
@@ -59,6 +60,8 @@ def check_output_folder(path: Path, allowed: str = "") -> None:
     check_output(path)
     check_unowned(path)
     check_no_split(path)
+    if _split_folders(path.absolute().parent):  # its tables would be another set
+        raise UserError(f"{path} is beside the splits of data: choose another --output")
     for kind in ("run", "sweep"):
         if kind != allowed and is_owner(path, kind):
             raise UserError(f"{path} is the folder of a {kind}: choose another --output")
@@ -77,9 +80,25 @@ def splits_in(folder: Path) -> dict[str, str]:
 
 
 def check_no_split(path: Path) -> None:
-    """Check that a new folder would not be read as a split of the data set that it is in."""
+    """Check that a new path would not be read as a part of the data set that it is in."""
     if split_names([path.name])[path.name] in CORE_SPLITS and splits_in(path.parent):
         raise UserError(f"{path} is named as a split of data beside it: choose another --output")
+    place = _resolved(path)
+    for split in (split for folder in place.parents for split in _split_folders(folder)):
+        if place.is_relative_to(split):
+            raise UserError(f"{path} is in {split}, a split of data: choose another --output")
+
+
+def _split_folders(folder: Path) -> set[Path]:
+    """Return the folders of the splits of a data set that has a folder for each."""
+    if not (folder / "train").is_dir():
+        return set()
+    try:
+        splits = split_folders(folder)
+    except DataError:  # it is none
+        return set()
+    parts = (part for paths in splits.values() for part in paths)
+    return {part if part.is_dir() else part.parent for part in parts}
 
 
 def check_unowned(path: Path) -> None:

@@ -52,6 +52,21 @@ def test_five_seeds_are_enough_for_a_large_difference(comparison):
         compare(sweep, against="")
 
 
+def test_no_interval_leaves_the_range_of_the_metric(make_sweep):
+    """39, 40 and 40 of 40 are right by one method, 1, 0 and 0 by the other."""
+
+    def right(trial):
+        wrong = trial.seed == 0
+        return {"dev": 20, "test": 40 - wrong if trial.cell["method"] == "RTM" else int(wrong)}
+
+    axes = {"dataset": ["acl_arc", "ohsumed"], **METHODS}
+    found = compare(make_sweep(right, grid=axes, seeds=3).path)
+    frame = found.to_frame()
+    assert (frame["low"].min(), frame["high"].max()) == (0, 1)
+    assert len(frame) == 6  # the average too
+    assert " to 100.0 |" in found.to_markdown()
+
+
 def test_rows_and_frames_hold_the_scores_of_the_runs(comparison):
     lines = list(csv.DictReader(io.StringIO(to_csv(comparison.to_frame()))))
     (rtm,) = [line for line in lines if line["method"] == "RTM"]

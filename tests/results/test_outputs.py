@@ -28,6 +28,11 @@ def made(tmp_path_factory, one_layer):
     write_split(place / "set" / "train.tsv", ROWS)
     for name in ("en-train.tsv", "en-dev.tsv", "en-hard.tsv"):
         write_split(place / "splits" / name, ROWS)
+    for split in ("train", "test"):
+        write_split(place / "parts" / split / "rows.tsv", ROWS)
+        for label in ("no", "yes"):
+            (place / "classes" / split / label).mkdir(parents=True)
+            (place / "classes" / split / label / "1.txt").write_text("a b")
     (place / "texts.jsonl").write_text('{"text": "a b"}\n')
     return place
 
@@ -60,6 +65,11 @@ REFUSED = {
     "train: a split": "train --dataset set {set}/test",
     "train: a split by another name": "train --dataset data {splits}/Validation",
     "pretrain: a split": "pretrain --encoder tiny --corpus texts.jsonl {set}/eval",
+    "train: in a split": "train --dataset set {classes}/train/run",
+    "sweep: in a split": "sweep sweep/sweep.yaml {parts}/train/new/sweep",
+    "report: in a class": "report run {classes}/test/no/report.html",
+    "predict: in a split": "predict run a {parts}/test/new.tsv",
+    "compare: beside splits": "compare run {parts}/tables",
     "train: in a run": "train --dataset data {run}/predictions/new",
     "train: among the branches": "train --dataset data {run}/branches/new",
     "train: among the trials": "train --dataset data {sweep}/trials/new",
@@ -83,6 +93,7 @@ def test_an_output_over_what_is_there_is_refused_before_any_work(made, what, mon
         "is the folder of a",
         "holds a",
         "a split of",
+        "the splits of",
     )
     assert any(part in line for part in reasons), line
     assert content_digest(made) == before
@@ -105,7 +116,9 @@ def test_other_places_in_a_run_are_free(made):
     check_output_file(made / "sweep" / "comparison" / "scores.csv", [".csv"])
     check_output_file(made / "splits" / "en-hard.tsv", [".tsv"])
     check_output_file(made / "data" / "test.tsv", [".tsv"])
-    check_no_split(made / "set" / "run")
+    for data in ("set", "parts", "classes"):
+        check_no_split(made / data / "run")
+    check_output_file(made / "classes" / "report.html", [".html"])
     check_no_split(made / "test")
     check_output_file(
         made / "data" / "scores.csv", [".csv"], [made / "texts.jsonl", "a name", "x" * 300]
