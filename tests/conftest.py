@@ -20,6 +20,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -201,22 +202,35 @@ def trained(of_all_workers: Path) -> Callable[[str], Trained]:
     return run
 
 
-@pytest.fixture
-def tiny_bert(encoder_folder) -> SharedEncoder:
-    """A tiny untrained BERT with three classes, newly loaded for each test."""
+@pytest.fixture(scope="session")
+def loaded(encoder_folder) -> Callable[[str], SharedEncoder]:
+    """Return a tiny untrained encoder of a family with three classes, a new copy for each call."""
+    return copies(encoder_folder)
+
+
+@pytest.fixture(scope="session")
+def loaded_trained(trained_folder) -> Callable[[str], SharedEncoder]:
+    """The same, briefly trained: BERT or RoBERTa."""
+    return copies(trained_folder)
+
+
+def copies(folder: Callable[[str], Path]) -> Callable[[str], SharedEncoder]:
+    """Load the encoder of a family once, which takes ten times as long as to copy it."""
     from auxlearn.encoders.load import load_encoder
     from tests import helpers
 
-    return load_encoder(str(encoder_folder("bert")), helpers.LABELS)
+    load = cache(lambda family: load_encoder(str(folder(family)), helpers.LABELS))
+    return lambda family: deepcopy(load(family))
 
 
 @pytest.fixture
-def trained_bert(trained_folder) -> SharedEncoder:
-    """A tiny, briefly trained BERT, newly loaded for each test."""
-    from auxlearn.encoders.load import load_encoder
-    from tests import helpers
+def tiny_bert(loaded) -> SharedEncoder:
+    return loaded("bert")
 
-    return load_encoder(str(trained_folder("bert")), helpers.LABELS)
+
+@pytest.fixture
+def trained_bert(loaded_trained) -> SharedEncoder:
+    return loaded_trained("bert")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,9 +8,8 @@ import torch
 from auxlearn.core.errors import EncoderError
 from auxlearn.data.batches import collate
 from auxlearn.encoders.families import require_pairwise_attention, states_at
-from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.space import attends_in_order, reading_order, with_slots
-from tests.helpers import LABELS, tokenized, without_dropout
+from tests.helpers import tokenized, without_dropout
 
 TAKE = (
     "bert",
@@ -26,8 +25,8 @@ TEXTS = ("The parser reads a sentence and a word.", "A tagger.")
 
 
 @pytest.fixture(scope="module", params=TAKE)
-def encoder(request, encoder_folder):
-    return without_dropout(load_encoder(str(encoder_folder(request.param)), LABELS)).double()
+def encoder(request, loaded):
+    return without_dropout(loaded(request.param)).double()
 
 
 @pytest.fixture
@@ -110,9 +109,9 @@ def test_all_that_is_no_padding_is_the_usual_attention(encoder, batch):
     )
 
 
-def test_layers_that_attend_nearby_keep_their_window(encoder_folder):
+def test_layers_that_attend_nearby_keep_their_window(loaded):
     """ModernBERT's layers see a window; behind slots it is one of positions, not of places."""
-    encoder = without_dropout(load_encoder(str(encoder_folder("modernbert")), LABELS)).double()
+    encoder = without_dropout(loaded("modernbert")).double()
     encoder.config.sliding_window = 2
     text = collate(tokenized(encoder, TEXTS[:1]), torch.arange(1))
     length = text.input_ids.shape[1]
@@ -126,8 +125,8 @@ def test_layers_that_attend_nearby_keep_their_window(encoder_folder):
 
 
 @pytest.mark.parametrize("family", ["deberta-v2", "bart", "mpnet"])
-def test_an_architecture_without_such_masks_is_named(family, encoder_folder):
-    encoder = load_encoder(str(encoder_folder(family)), LABELS)
+def test_an_architecture_without_such_masks_is_named(family, loaded):
+    encoder = loaded(family)
     with pytest.raises(EncoderError, match=f"architecture '{family}' does not take") as found:
         require_pairwise_attention(encoder.config, "space")
     assert "\n" not in str(found.value)

@@ -30,15 +30,15 @@ def family(request):
 
 
 @pytest.fixture(scope="module")
-def encoder(family, encoder_folder):
+def encoder(family, loaded):
     """For tests that change nothing of it."""
-    return load_encoder(str(encoder_folder(family)), LABELS)
+    return loaded(family)
 
 
 @pytest.fixture
-def own(family, encoder_folder):
+def own(family, loaded):
     """Loaded for one test."""
-    return load_encoder(str(encoder_folder(family)), LABELS)
+    return loaded(family)
 
 
 def batch_of(encoder, texts=HARD_TEXTS):
@@ -270,8 +270,8 @@ def test_deberta_has_two_kinds_of_heads(legacy, encoder_folder, tmp_path):
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
 
 
-def test_modernbert_pools_by_mean_as_well(encoder_folder):
-    encoder = load_encoder(str(encoder_folder("modernbert")), LABELS)
+def test_modernbert_pools_by_mean_as_well(loaded):
+    encoder = loaded("modernbert")
     encoder.config.classifier_pooling = "mean"
     batch = batch_of(encoder)
     with torch.no_grad():

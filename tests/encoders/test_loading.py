@@ -80,8 +80,8 @@ def test_load_classifier_gives_what_was_exported(tiny_bert, tmp_path):
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "bart"])
-def test_texts_longer_than_the_positions_are_refused(family, encoder_folder):
-    encoder = load_encoder(str(encoder_folder(family)), LABELS)
+def test_texts_longer_than_the_positions_are_refused(family, loaded):
+    encoder = loaded(family)
     check_length(encoder.config, 128)
     with pytest.raises(EncoderError, match="use --max-length 128 or less"):
         check_length(encoder.config, 129)

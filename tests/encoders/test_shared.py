@@ -8,7 +8,7 @@ from transformers import BartForConditionalGeneration
 
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from tests.helpers import LABELS, LINES, snapshot, tokenized
+from tests.helpers import LINES, snapshot, tokenized
 
 
 def batch_of(encoder):
@@ -29,20 +29,20 @@ def test_tensors_are_restored(tiny_bert):
     assert output is tiny_bert.body.get_input_embeddings().weight
 
 
-def test_tensors_of_another_encoder_are_refused(tiny_bert, encoder_folder):
-    other = load_encoder(str(encoder_folder("roberta")), LABELS)
+def test_tensors_of_another_encoder_are_refused(tiny_bert, loaded):
+    other = loaded("roberta")
     with pytest.raises(ValueError, match="other tensors"):
         tiny_bert.load_tensors(snapshot(other))
 
 
-def test_the_fingerprint_covers_what_token_predictions_depend_on(tiny_bert, encoder_folder):
+def test_the_fingerprint_covers_what_token_predictions_depend_on(tiny_bert, encoder_folder, loaded):
     folder = str(encoder_folder("bert"))
     fingerprint = tiny_bert.language_model_fingerprint()
     # Another seed draws another classification head (and here a pooler), other data other labels.
     other = load_encoder(folder, ("a", "b"), seed=5)
     assert not torch.equal(other.body.pooler.dense.weight, tiny_bert.body.pooler.dense.weight)
     assert other.language_model_fingerprint() == fingerprint
-    roberta = load_encoder(str(encoder_folder("roberta")), LABELS)
+    roberta = loaded("roberta")
     assert roberta.language_model_fingerprint() != fingerprint
     for part in (
         tiny_bert.body.embeddings.word_embeddings.weight,
@@ -57,9 +57,9 @@ def test_the_fingerprint_covers_what_token_predictions_depend_on(tiny_bert, enco
     assert tiny_bert.language_model_fingerprint() == fingerprint
 
 
-def test_lists_and_mappings_of_the_configuration_are_in_the_fingerprint(encoder_folder):
+def test_lists_and_mappings_of_the_configuration_are_in_the_fingerprint(loaded):
     """Which layers of ModernBERT see the whole text is a list, and no weight tells of it."""
-    encoder = load_encoder(str(encoder_folder("modernbert")), LABELS)
+    encoder = loaded("modernbert")
     fingerprint = encoder.language_model_fingerprint()
     kinds = list(encoder.config.layer_types)
     encoder.config.layer_types = ["sliding_attention"] * len(kinds)
@@ -85,8 +85,8 @@ BOS, PAD, EOS, MASK = 0, 1, 2, 4
 
 
 @pytest.fixture
-def bart(encoder_folder):
-    return load_encoder(str(encoder_folder("bart")), LABELS)
+def bart(loaded):
+    return loaded("bart")
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tests.helpers import FAMILIES, LABELS, LINES, tokenized
 
 
 @pytest.fixture(params=sorted(FAMILIES))
-def encoder(request, encoder_folder):
-    return load_encoder(str(encoder_folder(request.param)), LABELS)
+def encoder(request, loaded):
+    return loaded(request.param)
 
 
 def trained(encoder):

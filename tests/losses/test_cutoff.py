@@ -16,7 +16,6 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.data.batches import collate
 from auxlearn.encoders import cutting
 from auxlearn.encoders.families import FAMILIES as SUPPORTED
-from auxlearn.encoders.load import load_encoder
 from auxlearn.losses.cutoff import CutoffOptions, cutoff_loss
 from auxlearn.losses.hidden_cut import HiddenCut, attended_spans
 from auxlearn.losses.span_cutoff import SpanCutoff, random_spans
@@ -28,8 +27,8 @@ CUTTABLE = tuple(family for family in helpers.FAMILIES if SUPPORTED[family].cut_
 
 
 @pytest.fixture(params=CUTTABLE)
-def encoder(request, encoder_folder):
-    return load_encoder(str(encoder_folder(request.param)), helpers.LABELS)
+def encoder(request, loaded):
+    return loaded(request.param)
 
 
 def prepared(*given, **options):
@@ -222,10 +221,8 @@ def test_attention_is_that_of_the_layer_without_padding_and_after_cuts(tiny_bert
 
 
 @pytest.mark.parametrize("cls", [SpanCutoff, HiddenCut])
-def test_one_line_for_an_encoder_that_cannot_be_cut(cls, encoder_folder, tmp_path):
-    bart, chunked = (
-        load_encoder(str(encoder_folder(one)), helpers.LABELS) for one in ("bart", "bert")
-    )
+def test_one_line_for_an_encoder_that_cannot_be_cut(cls, loaded, tmp_path):
+    bart, chunked = (loaded(one) for one in ("bart", "bert"))
     with helpers.one_line(ConfigError, f"'{cls.name}'", "architecture 'bart': use one of bert"):
         prepared(cls, bart, tmp_path)
     chunked.config.chunk_size_feed_forward = 4

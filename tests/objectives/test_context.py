@@ -13,7 +13,7 @@ from auxlearn import RunConfig, train
 from auxlearn.core.errors import ConfigError, DataError, RunError
 from auxlearn.data.batches import collate
 from auxlearn.data.tokens import concatenate
-from auxlearn.encoders.load import load_classifier, load_encoder
+from auxlearn.encoders.load import load_classifier
 from auxlearn.plugins import AuxiliaryTask, Settings, register_task
 from auxlearn.results.plots import RunPlots
 from auxlearn.training.loop import TrainingLoop
@@ -73,8 +73,8 @@ def config(dataset, encoder_folder, tmp_path):
 
 
 @pytest.fixture
-def new_encoder(encoder_folder):
-    return lambda: load_encoder(str(encoder_folder("bert")), helpers.LABELS)
+def new_encoder(loaded):
+    return lambda: loaded("bert")
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from scipy import stats
 from scipy.special import log_softmax
 from transformers import AutoModelForMaskedLM
 
-from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives import masking
 from auxlearn.objectives.masking import (
     choose,
@@ -20,7 +19,7 @@ from auxlearn.objectives.masking import (
     score_masked,
     uniform,
 )
-from tests.helpers import LABELS, LINES, generator, snapshot, tokenized
+from tests.helpers import LINES, generator, snapshot, tokenized
 
 MEAN = 0.15
 
@@ -199,12 +198,12 @@ def third_tokens(maskable, generator):
 
 @pytest.mark.parametrize("family", ["bert", "bart"])
 def test_the_scores_are_those_of_the_model_on_one_text_after_another(
-    family, encoder_folder, monkeypatch
+    family, encoder_folder, loaded, monkeypatch
 ):
     monkeypatch.setattr(
         masking, "choose", lambda chances, source: third_tokens(chances > 0, source)
     )
-    encoder = load_encoder(str(encoder_folder(family)), LABELS).train()  # dropout, if it were left
+    encoder = loaded(family).train()  # dropout, if it were left
     texts = tokenized(encoder, LINES[:9])
     before, state = snapshot(encoder), torch.random.get_rng_state()
     found = score_masked(encoder, texts, 4, 0, "test")
@@ -234,8 +233,8 @@ def test_the_scores_are_those_of_the_model_on_one_text_after_another(
     assert found.vocabulary == logits.shape[1]
 
 
-def test_fifteen_per_cent_are_masked_and_the_same_at_every_call(encoder_folder):
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+def test_fifteen_per_cent_are_masked_and_the_same_at_every_call(loaded):
+    encoder = loaded("bert")
     texts = tokenized(encoder, LINES * 10)
     first, again, other = (score_masked(encoder, texts, 16, seed, "test") for seed in (0, 0, 1))
     assert torch.equal(first.targets, again.targets)
@@ -244,15 +243,15 @@ def test_fifteen_per_cent_are_masked_and_the_same_at_every_call(encoder_folder):
     assert len(first.targets) / int(texts.maskable.sum()) == pytest.approx(0.15, abs=0.02)
 
 
-def test_texts_without_a_token_to_mask_have_no_scores(encoder_folder, monkeypatch):
+def test_texts_without_a_token_to_mask_have_no_scores(loaded, monkeypatch):
     monkeypatch.setattr(masking, "choose", lambda chances, source: chances > 1)
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+    encoder = loaded("bert")
     found = score_masked(encoder, tokenized(encoder, LINES[:2]), 4, 0, "test")
     assert (found.loss, found.accuracy, len(found.targets)) == (0, 0, 0)
 
 
-def test_frequencies_are_counted_with_one_more_for_each_token(encoder_folder):
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+def test_frequencies_are_counted_with_one_more_for_each_token(loaded):
+    encoder = loaded("bert")
     train, dev = tokenized(encoder, LINES[:16]), tokenized(encoder, LINES[16:])
     targets = dev.input_ids[dev.maskable]
     counts = Counter(train.input_ids[train.maskable].tolist())

@@ -17,13 +17,12 @@ from auxlearn.scoring.forward import (
     scoring_pass,
 )
 from auxlearn.scoring.pseudo_likelihood import log_probability
-from tests import helpers
 from tests.helpers import FAMILIES, HARD_TEXTS, LABELS, tokenized
 
 
 @pytest.fixture(params=FAMILIES)
-def encoder(request, encoder_folder):
-    return load_encoder(str(encoder_folder(request.param)), LABELS)
+def encoder(request, loaded):
+    return loaded(request.param)
 
 
 @pytest.fixture(params=["packed", "plain"])
@@ -98,8 +97,8 @@ def test_an_encoder_of_one_layer(one_layer):
     check_states(encoder, batches_of(encoder))
 
 
-def test_an_activation_other_than_gelu(encoder_folder, linear_kind):
-    encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+def test_an_activation_other_than_gelu(loaded, linear_kind):
+    encoder = loaded("bert")
     for layer in encoder.body.encoder.layer:
         layer.intermediate.intermediate_act_fn = torch.nn.SiLU()
     check_states(encoder, batches_of(encoder))
@@ -147,10 +146,8 @@ def test_packing_is_used_only_if_it_is_correct(monkeypatch, fault):
         packing_works.cache_clear()
 
 
-def test_numerical_variant_names_device_dtype_and_linear_layers(
-    trained_bert, encoder_folder, monkeypatch
-):
-    whole = load_encoder(str(encoder_folder("modernbert")), helpers.LABELS)
+def test_numerical_variant_names_device_dtype_and_linear_layers(trained_bert, loaded, monkeypatch):
+    whole = loaded("modernbert")
     assert numerical_variant(whole, torch.float32) == ("cpu", "torch.float32", "whole pass")
     monkeypatch.setattr("auxlearn.scoring.forward.packing_works", lambda dtype: True)
     assert numerical_variant(trained_bert, torch.bfloat16) == ("cpu", "torch.bfloat16", "packed")

@@ -6,7 +6,6 @@ import torch
 from scipy.special import log_softmax
 
 from auxlearn.core import rng
-from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.simcse import SimCSE
 from tests import helpers
 
@@ -16,8 +15,8 @@ def drops():
     return rng.seeded(0, "test", 0)
 
 
-def test_simcse_is_the_cross_entropy_of_finding_the_second_pass(encoder_folder, tmp_path):
-    encoder = load_encoder(str(encoder_folder("bert")), helpers.LABELS)
+def test_simcse_is_the_cross_entropy_of_finding_the_second_pass(loaded, tmp_path):
+    encoder = loaded("bert")
     task = SimCSE(SimCSE.Options(temperature=0.1))
     task.prepare(helpers.context(encoder, helpers.tokenized(encoder, helpers.LINES), tmp_path))
     batch = helpers.collated(helpers.tokenized(encoder, helpers.LINES[:5]))

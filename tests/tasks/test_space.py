@@ -10,7 +10,6 @@ from auxlearn.core.errors import ConfigError, EncoderError
 from auxlearn.core.validation import validate
 from auxlearn.data.batches import collate
 from auxlearn.data.dataset import Split
-from auxlearn.encoders.load import load_encoder
 from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.words import NO_TAG
 from auxlearn.tasks.space import Space, SpaceOptions, frequencies
@@ -21,8 +20,8 @@ BATCH = 4
 
 
 @pytest.fixture
-def encoder(encoder_folder):
-    return without_dropout(load_encoder(str(encoder_folder("bert")), LABELS))
+def encoder(loaded):
+    return without_dropout(loaded("bert"))
 
 
 @pytest.fixture
@@ -182,10 +181,10 @@ def test_frequencies_of_tokens_in_their_texts():
     assert tf_idf.tolist() == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_cannot_be_trained_is_refused_in_one_line(make, encoder_folder, tmp_path):
+def test_what_cannot_be_trained_is_refused_in_one_line(make, loaded, tmp_path):
     with pytest.raises(ConfigError, match="no legal objective"):
         make(output="label", representation="left_to_right")
-    deberta = load_encoder(str(encoder_folder("deberta-v2")), LABELS)
+    deberta = loaded("deberta-v2")
     texts = tokenized(deberta, LINES)
     for representation in ("random", "left_to_right"):
         task = Space(SpaceOptions(representation=representation))

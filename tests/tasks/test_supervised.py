@@ -10,7 +10,6 @@ from sklearn.metrics import accuracy_score, f1_score
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.validation import validate
 from auxlearn.data.batches import MixedStream, collate, sampling_probabilities
-from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives.context import InputTracker
 from auxlearn.tasks.supervised import Supervised, SupervisedOptions
 from tests import helpers
@@ -23,8 +22,8 @@ def write_set(folder, labels, name="train", lines=helpers.LINES):
 
 
 @pytest.fixture
-def encoder(encoder_folder):
-    return helpers.without_dropout(load_encoder(str(encoder_folder("bert")), helpers.LABELS))
+def encoder(loaded):
+    return helpers.without_dropout(loaded("bert"))
 
 
 @pytest.fixture

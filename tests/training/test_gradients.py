@@ -6,14 +6,12 @@ import pytest
 import torch
 
 from auxlearn.core.validation import Settings
-from auxlearn.encoders.load import load_encoder
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.gradient_log import GradientLog, compare_gradients, keeping_state
 from auxlearn.training.sums import add_gradient
 from auxlearn.training.validation import ValidationObjective
 from tests.helpers import (
-    LABELS,
     LINES,
     context,
     tokenized,
@@ -24,9 +22,9 @@ PAIR = "primary/random_mlm"
 
 
 @pytest.fixture
-def harness(encoder_folder, tmp_path):
+def harness(loaded, tmp_path):
     def make(log=None, parts=1):
-        encoder = load_encoder(str(encoder_folder("bert")), LABELS)
+        encoder = loaded("bert")
         task = RandomMLM(RandomMLM.Options())
         task.prepare(context(encoder, tokenized(encoder, LINES), tmp_path))
         made = Harness(encoder, [("random_mlm", task)], gradient_accumulation_steps=parts)

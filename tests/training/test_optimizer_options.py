@@ -13,7 +13,6 @@ from auxlearn.core.errors import ConfigError
 from auxlearn.core.run_settings import ScheduleName
 from auxlearn.data.batches import collate
 from auxlearn.encoders.device import Compute, choose_compute
-from auxlearn.encoders.load import load_encoder
 from auxlearn.encoders.optimizer import Schedule, run_optimizer
 from auxlearn.encoders.trainable import checkpoint_layers, layers_of
 from tests import helpers
@@ -64,8 +63,8 @@ def test_schedules_that_need_more_are_refused_in_one_line():
         ("electra", "electra.encoder.layer.{}."),
     ],
 )
-def test_rates_by_layer_are_those_worked_out_by_hand(family, layer, encoder_folder):
-    encoder = load_encoder(str(encoder_folder(family)), helpers.LABELS)
+def test_rates_by_layer_are_those_worked_out_by_hand(family, layer, loaded):
+    encoder = loaded(family)
     config = auxlearn.RunConfig(learning_rate=0.8, head_learning_rate=2.0, layer_decay=0.5)
     optimizer = run_optimizer(config, encoder)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
@@ -105,17 +104,17 @@ WITHOUT = {"albert", "mpnet"}
 
 
 @pytest.mark.parametrize("family", sorted(WITHOUT))
-def test_an_architecture_without_checkpointing_is_refused(family, encoder_folder):
-    encoder = load_encoder(str(encoder_folder(family)), helpers.LABELS)
+def test_an_architecture_without_checkpointing_is_refused(family, loaded):
+    encoder = loaded(family)
     with helpers.one_line(ConfigError, f"transformers has none for {family}: leave it out"):
         checkpoint_layers(encoder)
 
 
 @pytest.mark.parametrize("family", sorted({*helpers.FAMILIES} - WITHOUT))
-def test_gradients_are_the_same_with_checkpointing_dropout_included(family, encoder_folder):
+def test_gradients_are_the_same_with_checkpointing_dropout_included(family, loaded):
     found, passes = [], []
     for checkpointing in (False, True):
-        encoder = load_encoder(str(encoder_folder(family)), helpers.LABELS).train()
+        encoder = loaded(family).train()
         if checkpointing:
             checkpoint_layers(encoder)
         calls = []
@@ -141,10 +140,10 @@ def scaler():
 
 
 @pytest.mark.parametrize("path", ["backward", "gradients"])
-def test_scaled_losses_make_the_same_steps(path, trained_folder):
+def test_scaled_losses_make_the_same_steps(path, loaded_trained):
     made = []
     for scaled in (False, True):
-        encoder = load_encoder(str(trained_folder("bert")), helpers.LABELS)
+        encoder = loaded_trained("bert")
         harness = Harness(helpers.without_dropout(encoder))
         step = harness.training_step
         if scaled:
@@ -163,8 +162,8 @@ def test_scaled_losses_make_the_same_steps(path, trained_folder):
         torch.testing.assert_close(made[1][name], value, rtol=1e-6, atol=1e-7)
 
 
-def test_a_step_that_overflows_is_left_out_and_the_scale_lowered(trained_folder):
-    encoder = load_encoder(str(trained_folder("bert")), helpers.LABELS)
+def test_a_step_that_overflows_is_left_out_and_the_scale_lowered(loaded_trained):
+    encoder = loaded_trained("bert")
     factor = {"value": 1e37}
     task = Given(lambda encoder, batch, _: encoder.features(batch).sum() * factor["value"])
     step = Harness(encoder, [("task", task)]).training_step

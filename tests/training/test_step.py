@@ -9,14 +9,12 @@ import torch
 from auxlearn.core.errors import ConfigError, PluginError
 from auxlearn.core.validation import Settings
 from auxlearn.data.batches import BatchStream, UniformStream, collate
-from auxlearn.encoders.load import load_encoder
 from auxlearn.tasks.base import AuxiliaryTask, TaskResult
 from auxlearn.tasks.random_mlm import RandomMLM
 from auxlearn.training.plugin_checks import calling, state_of
 from auxlearn.weighting.base import apply_gradient
 from auxlearn.weighting.gradients import weighted_sum
 from tests.helpers import (
-    LABELS,
     LINES,
     assert_close,
     context,
@@ -28,8 +26,8 @@ from tests.training.harness import Given, Harness, MaskedWords
 
 
 @pytest.fixture
-def new_encoder(encoder_folder):
-    return lambda: load_encoder(str(encoder_folder("bert")), LABELS)
+def new_encoder(loaded):
+    return lambda: loaded("bert")
 
 
 @pytest.fixture

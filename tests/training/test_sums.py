@@ -17,14 +17,13 @@ import torch
 from auxlearn.core import processes
 from auxlearn.core.processes import Processes
 from auxlearn.data.batches import BatchStream
-from auxlearn.encoders.load import load_encoder
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
 from auxlearn.objectives.base import outputs_of
 from auxlearn.training.sums import GradientSum
 from auxlearn.training.validation import ValidationObjective
 from auxlearn.weighting.unrolling import unrolled_gradient
-from tests.helpers import LABELS, LINES, assert_close, ragged, tokenized, without_dropout
+from tests.helpers import LINES, assert_close, ragged, tokenized, without_dropout
 from tests.training.harness import Harness, MaskedWords
 
 EXACT = {"rtol": 1e-10, "atol": 1e-13}
@@ -83,13 +82,13 @@ UNEVEN = ["so", "we", " ".join(LINES[:9]), "we parse", "no", *LINES[:2], "yes"]
 
 
 @pytest.fixture(scope="module")
-def step_of(encoder_folder):
+def step_of(loaded):
     """Return a training step in double precision, without dropout, in the place of a process."""
-    loaded = without_dropout(load_encoder(str(encoder_folder("bert")), LABELS)).double()
-    loaded.body.set_attn_implementation("eager")  # what a thread does to fused kernels is global
+    original = without_dropout(loaded("bert")).double()
+    original.body.set_attn_implementation("eager")  # what a thread does to fused kernels is global
 
     def make(own=None, batch_size=8, surrogate="cross_entropy", head="own"):
-        encoder = deepcopy(loaded)
+        encoder = deepcopy(original)
         tasks = [(f"every {n}", MaskedWords(n)) for n in (2, 3)]
         for _, task in tasks:
             task.items = lambda batch, _, task=task: int(task.inputs(encoder, batch)[1].sum())
