@@ -156,7 +156,8 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     places, class_names = None, None
     notes: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-    if _is_arrow(data):
+    if _is_arrow(data):  # rows would keep the last of two columns of one name
+        check_columns(where, [getattr(field, "name", field) for field in data.schema])
         data = data.to_dicts() if hasattr(data, "to_dicts") else data.to_pylist()
     if _is_frame(data):
         if data.columns.nlevels > 1:

@@ -23,6 +23,9 @@ from auxlearn.sweeps.published import published_problem
 CASE = "case"
 #: Name of the axis formed by the folds of a cross-validation, whose values never compete.
 FOLD = "fold"
+#: Names of columns beside the axes, in the tables of trials and of comparisons.
+_TAKEN = {CASE, FOLD, "seed", "state", "chosen", "best_epoch", "error", "folder"}
+_TAKEN |= {"set", "mean", "sd", "low", "high", "best"}
 #: Axes that define a setting; by default the values of all other axes compete.
 SETTING_AXES = ("dataset", "encoder", "metric")
 
@@ -155,7 +158,7 @@ class SweepFile(Settings):
         for axis, values in self.grid.items():
             if not values:
                 yield f"grid.{axis} has no values"
-            if axis in (CASE, FOLD, "seed"):
+            if axis in _TAKEN:
                 yield f"grid.{axis}: that name is taken, use '{axis}s'"
             if isinstance(values, list):
                 yield from _unknown_keys(f"grid: '{axis}'", [axis], "; or give it named groups")

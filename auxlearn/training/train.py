@@ -197,8 +197,9 @@ def _config(settings: Mapping[str, Any]) -> RunConfig:
         )
     for field, registry in {"aux": TASKS, "weights": WEIGHTINGS, "loss": LOSSES}.items():
         for key, name in product(settings.keys() - RunConfig.model_fields.keys(), registry.names()):
-            if key.startswith(f"{name}_"):  # as on the command line
-                option = key.removeprefix(f"{name}_")
+            option = key.removeprefix(f"{name}_")  # as on the command line
+            is_chosen = settings.get(field) in (name, [name])
+            if option != key or (is_chosen and key in registry.options(name).model_fields):
                 raise ConfigError(f"{key}: write {field}={{'{name}': {{'{option}': ...}}}}")
     config: RunConfig = validate(RunConfig, dict(settings), "settings")
     config.check_effect(settings)

@@ -182,7 +182,7 @@ class GramWeighting(KeptWeights):
             step: The step that they belong to.
 
         Returns:
-            ``(objectives,)``, float64, on the CPU. One below zero raises the loss of its objective.
+            ``(objectives,)``, of any dtype. One below zero raises the loss of its objective.
         """
 
     def step(self, step: TrainingStep) -> None:
@@ -195,7 +195,7 @@ class GramWeighting(KeptWeights):
         if len(gradients) > 1 and here.any():
             self.current = here.double()
             if here.sum() > 1:
-                weights = self.weigh(gram[here][:, here], step)
+                weights = torch.as_tensor(self.weigh(gram[here][:, here], step)).to(gram)
                 # A single number would be taken for all of them.
                 finite = bool(weights.isfinite().all()) or not bool(gram.isfinite().all())
                 if weights.shape != (count := int(here.sum()),) or not finite:

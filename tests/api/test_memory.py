@@ -225,6 +225,10 @@ MISTAKES = {
         "names the label 'x' twice",
     ),
     "two columns of one name": (TWICE, "two columns are called 'text': rename one"),
+    "two columns of one name in pyarrow": (
+        pa.table([["a", "b"]] * 3, names=["text", "label", "label"]),
+        "data in memory: two columns are called 'label': rename one",
+    ),
     "no columns": (pd.DataFrame(), "has no rows"),
     "columns of other lengths": ({"text": ["a"], "label": [1, 2]}, "text 1, label 2"),
     "half a character": (
@@ -285,9 +289,19 @@ def test_a_copy_of_settings_with_a_mistake_is_refused(changed, message, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_an_option_of_the_command_line_is_refused_with_what_python_writes():
-    with helpers.one_line(ConfigError, "fixed_alpha: write weights={'fixed': {'alpha': ...}}"):
-        auxlearn.train("pydocs", aux="random_mlm", fixed_alpha=0.3)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fixed_alpha": 0.3}, "fixed_alpha: write weights={'fixed': {'alpha': ...}}"),
+        ({"weights": "fixed", "alpha": 0.3}, "alpha: write weights={'fixed': {'alpha': ...}}"),
+        ({"corpus": "a.txt"}, "corpus: write aux={'random_mlm': {'corpus': ...}}"),
+        ({"aux": ["l3mask"], "corpus": "a.txt"}, "corpus: write aux={'l3mask': {'corpus': ...}}"),
+        ({"aux": "l3mask", "alpha": 0.3}, "unknown key 'alpha'"),
+    ],
+)
+def test_an_option_is_refused_with_what_python_writes(settings, message):
+    with helpers.one_line(ConfigError, message):
+        auxlearn.train("pydocs", **{"aux": "random_mlm"} | settings)
 
 
 def test_a_test_split_without_rows_is_left_out_as_such():

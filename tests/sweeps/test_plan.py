@@ -180,6 +180,7 @@ def test_all_errors_of_a_file_are_reported_at_once_with_suggestions(sweep_of):
         ({"folds": 1}, "folds: "),
         ({"base": {"fold": "1/5"}}, "base: 'fold' is set by 'folds'"),
         ({"grid": {"fold": ["1/5"]}}, "grid.fold: that name is taken, use 'folds'"),
+        ({"grid": {"state": {"a": {}}}}, "grid.state: that name is taken, use 'states'"),
         ({"folds": 5, "compare": ["fold"]}, "compare: folds are means, not methods"),
     ],
 )

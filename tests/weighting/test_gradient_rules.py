@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 import torch
 
+from auxlearn.core.validation import Settings
 from auxlearn.weighting.gcs import gcs_gates
-from auxlearn.weighting.mixing import metabalance_factors
+from auxlearn.weighting.mixing import GramWeighting, metabalance_factors
 from auxlearn.weighting.ol_aux import (
     OLAuxOptions,
     ol_aux_slopes,
 )
 from tests.helpers import slopes
-from tests.weighting.fakes import LOSSES, FakeStep, make, random_gradients, run, vector
+from tests.weighting.fakes import LOSSES, NAMES, FakeStep, make, random_gradients, run, vector
 
 
 def gram(*vectors):
@@ -49,6 +50,18 @@ def test_gcs_gates_the_gradients_of_the_encoder(version):
         gated += gates.count(0)
     assert gated > 2
     assert rule.metrics()["norm/primary"] == pytest.approx(np.sqrt(flat[0] @ flat[0]), rel=1e-14)
+
+
+@pytest.mark.parametrize("of_type", [torch.FloatTensor, torch.LongTensor, list])
+def test_a_rule_of_the_gram_matrix_may_return_weights_of_any_type(of_type):
+    class Rule(GramWeighting):
+        def weigh(self, gram, step):
+            return of_type([1, 0, 2])
+
+    combined, weights = run(Rule(Settings(), NAMES), FakeStep(random_gradients(1)))
+    assert weights == [[1.0, 0.0, 2.0]]
+    first, _, third = random_gradients(1)[0]
+    np.testing.assert_allclose(combined[0][0], np.add(first[0], 2 * np.array(third[0])))
 
 
 def metabalance_by_hand(steps, relaxation=0.7, beta=0.9):
