@@ -139,8 +139,8 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
                 "tell a good model from a constant prediction"
             )
     if empty := [text for text in train.texts if text in NULL_LABELS - {"-", "--", "?"}]:
-        names = some_of(map(repr, dict.fromkeys(empty)))
-        yield f"train: texts that look like a missing value: {len(empty):,} ({names})"
+        shown = some_of(map(repr, dict.fromkeys(empty)))
+        yield f"train: texts that look like a missing value: {len(empty):,} ({shown})"
     for what, values in (("text", train.texts), ("label", train.label_names)):
         if values and all(map(_QUOTED.fullmatch, values)):
             yield (
