@@ -31,8 +31,7 @@ def read_conll(path: Path, text: str) -> Table:
     number of columns than the words, or a last cell that is no tag of a word.
     """
     blocks = [
-        [(number, line.strip(" \t")) for number, line in block if not line.startswith("-DOCSTART-")]
-        for block in _blocks(path, text)
+        [(number, line.strip(" \t")) for number, line in block] for block in _blocks(path, text)
     ]
     words = [line for block in blocks for _, line in block if not line.startswith("#")]
     divider = " *\t *" if all("\t" in line for line in words) else "[ \t]+"
@@ -89,6 +88,11 @@ def read_conll(path: Path, text: str) -> Table:
     spans = [place + 1 for place in range(first + 1, width - 1) if _begin_spans(columns[place])]
     if spans and (has_spans or names == {"O"}):
         notes.append(f"several columns hold tags of spans: the last one of {width} is read")
+    elif spans and len(names) == 1:
+        raise DataError(
+            f"{path}: column {spans[-1]} holds tags of spans and the last one {some_of(names)} "
+            "alone: write the word first and its tag last"
+        )
     elif spans:
         notes.append(
             f"column {spans[-1]} holds tags of spans, but the last one of {width} is read, whose "
@@ -106,7 +110,7 @@ def read_conll(path: Path, text: str) -> Table:
         notes.append(f"every word has a digit ({shown}): is column {first + 1} that of the words?")
     if (
         known
-        and known[0][first] in _HEADS
+        and known[0][first].lower() in _HEADS
         and sum(known[0][-1] == cells[-1] for cells in known) == 1
     ):
         line = shorten(" ".join(known[0]))
@@ -149,7 +153,7 @@ def _blocks(path: Path, text: str) -> Iterator[list[tuple[int, str]]]:
         if line.startswith("\ufeff"):  # it would be part of a word, and end no sentence
             fault = "begins with a byte order mark, as where files were joined"
             raise DataError(f"{path}:{number}: {fault}: put a blank line in its place")
-        if line.strip():
+        if line.strip() and not line.startswith("-DOCSTART-"):  # it begins a document
             block.append((number, line))
         elif block:
             yield block

@@ -44,6 +44,7 @@ def split_name(stem: str) -> str:
 _FURTHER_NAMES = {
     "training": "train",
     "development": "dev",
+    "validate": "dev",
     "validation_matched": "dev",
     "dev_matched": "dev",
     "testing": "test",

@@ -30,6 +30,7 @@ from auxlearn.data.dataset import (
     in_reading_order,
     split_names,
 )
+from auxlearn.data.parquet import check_one_meaning
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
@@ -42,6 +43,7 @@ PREDICTED_LABEL = "predicted_label"  # column that predictions are written to
 LOG_PROBABILITY = "log_probability"  # column that scores of texts are written to
 
 _MOST_SPLITS = 100  # different values of a column that names splits
+_HELD_OUT = re.compile("test|eval|valid|hold.?out", re.IGNORECASE)
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
 
@@ -258,6 +260,9 @@ def parse_splits(
         raw = parse_examples(table, given, labelled=name in CORE_SPLITS, form=form)
         form = raw.form if form is None else form
         raw_splits[name] = raw
+        first = next(iter(raw_splits.values()))
+        if not raw.class_names:  # what are numbers to train may be names here
+            check_one_meaning(raw.found_labels, first.class_names, table.where)
         for note in raw.notes:
             changed.setdefault(note, []).append(name)
     return raw_splits, [*notes, *(f"{', '.join(names)}: {note}" for note, names in changed.items())]
@@ -326,7 +331,7 @@ def as_one_split(table: Table, columns: Columns, split: str) -> Table:
         elif len(names) > 1 and (
             names <= {*CORE_SPLITS}
             or {"train", "test"} <= names
-            or ("train" in names and any("test" in value.lower() for value in values))
+            or ("train" in names and any(map(_HELD_OUT.search, values)))
         ):
             advice = f": if it divides the table into splits, rename it to '{SPLIT_COLUMN}', else "
             advice += "remove it"

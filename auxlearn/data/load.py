@@ -173,7 +173,12 @@ def load_evaluated(
     whole = isinstance(tables, Tables) and "train" in tables and not alone
     if tables is None or (whole and wanted in {*tables, "dev"}):
         found = load_dataset(dataset, columns=columns)
-        chosen = found.split(find_split(split, found.everything))
+        name = find_split(split, found.everything)
+        if tables is not None and name in tables:
+            left_out = f"{tables[name].where}: left out"  # a note says why
+            if note := next((note for note in found.notes if note.startswith(left_out)), None):
+                raise DataError(note)
+        chosen = found.split(name)
         if chosen.labels is None:
             raise DataError(f"split '{shorten(split)}' of data set '{found.name}' has no labels")
         return chosen, found.splits["train"]
@@ -225,11 +230,12 @@ def with_dev(
     splits, notes = dict(dataset.splits), list(dataset.notes)
     if "dev" not in splits:
         total = len(splits[source])
-        splits[source], splits["dev"] = hold_out(splits[source], DEV_SHARE, seed)
+        splits[source], dev = hold_out(splits[source], DEV_SHARE, seed)
         notes.append(
-            f"no dev split: {len(splits['dev'])} of the {total} examples of {source} were held out "
-            f"as dev (stratified, seed {seed})"
+            f"no dev split: {len(dev)} of the {total} examples of {source} were held out as dev "
+            f"(stratified, seed {seed})"
         )
+        splits["dev"] = replace(dev, notes=(*dev.notes, notes[-1]))  # where it is read alone
     if "test" not in splits:
         notes.append("no test split: the only results are on dev, which also selects the model")
     return replace(dataset, splits=splits, notes=tuple(notes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -46,17 +48,19 @@ def map_labels(
     count = unknown_labels == "count"
     if foreign := [name for name in mapping if name not in model]:
         raise _no_match(where, found, model, _foreign(foreign))
-    if all(name.casefold() == target.casefold() for name, target in mapping.items()):
-        positions = {name.casefold(): number for number, name in enumerate(model)}
-        unknown = [name for name in found if name.casefold() not in positions]
-        if len(positions) == len(model) and (not unknown or (count and len(unknown) < len(found))):
-            names = (*model, *unknown)
-            positions |= {name.casefold(): len(model) + n for n, name in enumerate(unknown)}
-            matched = tuple(positions[name.casefold()] for name in found)
+    renamed = [mapping.get(name, name) for name in model]
+    by_own_names = [*map(_places(model), renamed)] == [*range(len(model))]
+    reached = [*map(_places(found), renamed)]
+    unmatched = [name for name, place in zip(model, reached, strict=True) if place is None]
+    if by_own_names or (unmatched and len({*map(str.casefold, renamed)}) == len(model)):
+        places = [*map(_places(renamed), found)]
+        unknown = [name for name, place in zip(found, places, strict=True) if place is None]
+        if not unknown or (count and len(unknown) < len(found)):
+            names = (*(model if by_own_names else renamed), *unknown)
+            further = itertools.count(len(model))
+            matched = tuple(next(further) if place is None else place for place in places)
             return LabelMap(names, tuple(range(len(model))), matched, len(model))
-    by_name = {name.casefold(): name for name in found}
-    targets = [by_name.get(mapping.get(name, name).casefold()) for name in model]
-    unmatched = [name for name, target in zip(model, targets, strict=True) if target is None]
+    targets = [None if place is None else found[place] for place in reached]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
         counts = "; 'unknown_labels: count' of this set counts unknown labels as wrong"
@@ -75,6 +79,16 @@ def map_labels(
         tuple(number[name] for name in found),
         len(names) - len(unreached),
     )
+
+
+def _places(names: Sequence[str]) -> Callable[[str], int | None]:
+    """Return what finds the place of a name: of an equal one, else of the only one that differs in
+    capitals alone.
+    """
+    equal = {name: place for place, name in enumerate(names)}
+    counts = Counter(map(str.casefold, names))
+    alike = {name.casefold(): equal[name] for name in names if counts[name.casefold()] == 1}
+    return lambda name: equal.get(name, alike.get(name.casefold()))
 
 
 def _foreign(labels: Sequence[str]) -> str:
@@ -102,20 +116,23 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
         split.kind.require("labels (label maps)")
     if source.pairs is not None:
         split.kind.require("pairs of splits")
-    index: dict[str, int] = {}
-    for number, name in enumerate(model):
-        label = mapping.get(name, name).casefold()
-        if label in index:
-            split.kind.require("combined labels", f" ({model[index[label]]}, {name})")
-        index[label] = number
+    renamed = [mapping.get(name, name) for name in model]
+    known: dict[str, str] = {}
+    for name, new_name in zip(model, renamed, strict=True):
+        label = new_name.casefold() if mapping else new_name
+        if label in known:
+            split.kind.require("combined labels", f" ({known[label]}, {name})")
+        known[label] = name
+    place_of = _places(renamed)
+    places = {name: place_of(name) for name in split.label_names}
     foreign = [name for name in mapping if name not in model]
-    unknown = [name for name in split.label_names if name.casefold() not in index]
+    unknown = [name for name, place in places.items() if place is None]
     if foreign:
         raise _no_match(source.name, split.label_names, model, _foreign(foreign))
     if unknown:
         fault = f"no counterpart for {some_of(unknown)}"
         raise _no_match(source.name, split.label_names, model, fault)
-    index = {name: index[name.casefold()] for name in split.label_names}
+    index = {name: place for name, place in places.items() if place is not None}
     written = [split.kind.written(label, split.label_names) for label in split.labels or ()]
     labels = tuple(split.kind.encode(label, index) for label in written)
     return replace(split, labels=labels, label_names=tuple(model))

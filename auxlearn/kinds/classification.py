@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from auxlearn.core.errors import DataError, shorten
+from auxlearn.core.errors import DataError
 from auxlearn.core.lazy import np, torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import ClassScores, Decisions, Kind, ReadLabels
-from auxlearn.kinds.labels import read_names
+from auxlearn.kinds.labels import check_no_tags, read_names
 from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, of_counts, ratio, smooth_f1
 from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
 
@@ -26,8 +25,6 @@ MANY_LABELS = 100
 
 #: Lists of a sparse confusion matrix.
 SPARSE_KEYS = ("true", "predicted", "count")
-
-_SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
 
 
 @register_kind("classification")
@@ -64,7 +61,7 @@ class Classification(Kind):
         read = read_names(table, column, rows, self.name, columns, form)
         names = [name for (name,) in read.labels]
         if columns.kind is None and form is None:  # train, which comes first
-            _check_no_tags(table, column, names, table.columns[columns.text])
+            check_no_tags(table, column, names, table.columns[columns.text], self.name)
         labels = [columns.renamed.get(name, name) for name in names]
         return ReadLabels(labels, read.form, found=names)
 
@@ -262,20 +259,6 @@ class Classification(Kind):
 
     def example(self, number: int, words: int, outputs: int) -> int:
         return number % outputs
-
-
-def _check_no_tags(table: Table, column: str, names: Sequence[str], texts: Sequence[Any]) -> None:
-    """Refuse labels that are a tag for each word: of spans, or as many as each text has words."""
-    counts = [len(name.split()) for name in names]
-    each = len({*counts}) > 1 and counts == [len(str(text).split()) for text in texts]
-    for name in dict.fromkeys(names):
-        tags = {*_DIVIDER.split(name)}
-        if len(tags) > 1 and (each or all(map(_SPAN.fullmatch, tags))):
-            raise DataError(
-                f"{table.place(names.index(name))}: the label '{shorten(name)}' in column "
-                f"'{shorten(column)}' looks like a tag for each word: --kind token_classification "
-                "reads tags divided by spaces; if it is a class, name --kind classification"
-            )
 
 
 def map_predictions(

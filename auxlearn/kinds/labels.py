@@ -57,6 +57,7 @@ _OTHER_NUMBER = re.compile(
     r"[+-]?(\d+(,\d+)+(\.\d+|[eE][+-]?\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?\s*%)"
 )
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
+_SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
 SEPARATORS = "|;,<#/+& "
 
@@ -294,6 +295,25 @@ _ARRAY = re.compile(r"(?:array|tensor)\((\[.*\])(?:,\s*dtype=[^\[\]]*)?\)", re.D
 _ITEM = re.compile(
     r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[\w.+-]+)(\s+(?=['"\w.+-]))?""", re.DOTALL
 )
+
+
+def check_no_tags(
+    table: Table, column: str, names: Sequence[str], texts: Sequence[Any], kind: str
+) -> None:
+    """Refuse labels that are a tag for each word: of spans, or as many as each text has words;
+    labels of a list, here divided by spaces, only where they are as many.
+    """
+    counts = [len(name.split()) for name in names]
+    aligned = counts == [len(str(text).split()) for text in texts]
+    for name in dict.fromkeys(names) if aligned or kind == "classification" else ():
+        tags = {*_DIVIDER.split(name)}
+        each = aligned and len({*counts}) > 1
+        if len(tags) > 1 and (each or all(map(_SPAN.fullmatch, tags))):
+            raise DataError(
+                f"{table.place(names.index(name))}: the label '{shorten(name)}' in column "
+                f"'{shorten(column)}' looks like a tag for each word: --kind token_classification "
+                f"reads such tags; otherwise name --kind {kind}"
+            )
 
 
 def listed(cell: str) -> list[Any] | None:

@@ -13,7 +13,14 @@ from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
 from auxlearn.kinds.base import LEAST, ClassScores, Decisions, Kind, ReadLabels, most_frequent
 from auxlearn.kinds.columns import is_list, values_of
-from auxlearn.kinds.labels import SEPARATORS, joined_label, listed, look_joined, read_names
+from auxlearn.kinds.labels import (
+    SEPARATORS,
+    check_no_tags,
+    joined_label,
+    listed,
+    look_joined,
+    read_names,
+)
 from auxlearn.kinds.metrics import Metric, f1_of, of_counts, smooth_f1
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 
@@ -24,7 +31,9 @@ if TYPE_CHECKING:
     from auxlearn.core.table import Table
 
 
-INDICATORS = "indicators"  # form of lists that say of every label whether a text has it
+INDICATORS = (
+    "indicators of "  # begins the form of lists that say of every label whether it is there
+)
 _PRESENT, _ABSENT = {"1", "1.0", "True"}, {"0", "0.0", "False"}
 
 
@@ -65,14 +74,24 @@ class MultiLabel(Kind):
         """
         values = table.columns[column]
         rows = [_labels(value, table.place(row), column) for row, value in enumerate(values)]
-        if form in (None, INDICATORS) and _are_indicators(rows):
+        _check_no_blank(table, column)
+        here = f"{INDICATORS}{len(rows[0])} labels" if _are_indicators(rows) else ""
+        if (form or "").startswith(INDICATORS) and form != here:
+            raise DataError(
+                f"{table.where}: column '{shorten(column)}' of train holds {form}, but here are "
+                f"{here or describe(values[0])}: write the names of the labels in every split"
+            )
+        if here and form in (None, here):
             note = (
                 f"lists such as {describe(values[0])} are read as indicators of the labels 0 to "
                 f"{len(rows[0]) - 1}, by their places"
             )
             named = (zip(map(str, range(len(row))), row, strict=True) for row in rows)
             places = [tuple(name for name, mark in row if str(mark) in _PRESENT) for row in named]
-            return self._renamed(ReadLabels(places, INDICATORS, (note,)), columns)
+            return self._renamed(ReadLabels(places, here, (note,)), columns)
+        if columns.kind is None and form is None:  # train, which comes first
+            tags = [" ".join(map(str, row)) for row in rows]
+            check_no_tags(table, column, tags, table.columns[columns.text], self.name)
         read = read_names(table, column, rows, self.name, columns, form)
         for row, names in enumerate(read.labels):
             if len(set(names)) < len(names):
@@ -258,6 +277,16 @@ def _labels(value: Any, place: str, column: str) -> Sequence[Any]:
             f"'{shorten(column)}' holds {describe(value)}"
         )
     return value
+
+
+def _check_no_blank(table: Table, column: str) -> None:
+    """Refuse empty cells beside lists, as programs write a missing value."""
+    cells = [value.strip() if isinstance(value, str) else "[]" for value in table.columns[column]]
+    if "" in cells and any(listed(cell) is not None for cell in cells):
+        raise DataError(
+            f"{table.place(cells.index(''))}: a cell of column '{shorten(column)}' is empty beside "
+            "lists: write [] for a text without any label"
+        )
 
 
 def _are_indicators(rows: Sequence[Sequence[Any]]) -> bool:

@@ -20,6 +20,9 @@ FORMS = {
     "line ends of old Macs": PLAIN.replace("\n", "\r"),
     "line ends that were converted twice": PLAIN.replace("\n", "\r\r\n"),
     "CoNLL-2003": "-DOCSTART- -X- -X- O\n\n" + PLAIN.replace(" ", " NNP I-NP "),
+    "documents without blank lines": (
+        "-DOCSTART- O\nEU B-ORG\nrejects O\n-DOCSTART- O\nAnn B-PER\nLee I-PER\n"
+    ),
     "GermEval 2014": (
         "#\thttp://de.example.org/wiki/EU [2009-10-17]\n1\tEU\tO\tB-ORG\n2\trejects\tO\tO\n\n"
         "#\thttp://de.example.org\n1\tAnn\tB-PER\tB-PER\n2\tLee\tI-PER\tI-PER\n"
@@ -95,6 +98,10 @@ SAID = {
         "word pos\ntom NN\nruns VB\n\nann NN\n",
         "the first line, 'word pos', is read as a word: delete it if it names columns",
     ),
+    "names of columns in capitals": (
+        "TOKEN TAG\ntom NN\nruns VB\n\nann NN\n",
+        "the first line, 'TOKEN TAG', is read as a word: delete it if it names columns",
+    ),
     "numbers that do not count": (
         "0 4 The O\n6 10 film B-X\n\n12 15 The O\n17 21 plot O\n",
         "every word has a digit (0, 6, 12 and 1 more): is column 1 that of the words?",
@@ -142,6 +149,10 @@ FAULTS = {
     ),
     "CoNLL-2009": ("1\tEU" + "\t_" * 13 + "\n", "like CoNLL-2009 (15 columns): write CoNLL-U"),
     "files that were joined": (f"{PLAIN}\ufeff{PLAIN}", "train.conll:6: begins with a byte order"),
+    "one language last": (
+        "EU B-X en\nis O en\n",
+        "column 2 holds tags of spans and the last one en alone: write the word first",
+    ),
     "numbers and words": ("1 EU\n2 is\n", "numbers the words, which have no tags"),
 }
 

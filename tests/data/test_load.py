@@ -94,6 +94,13 @@ def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
         "no dev split: 4 of the 40 examples of train were held out as dev (stratified, seed 5)",
         "no test split: the only results are on dev, which also selects the model",
     )
+    assert load_evaluated(tmp_path / "mine", "dev")[0].notes == (
+        "no dev split: 4 of the 40 examples of train were held out as dev (stratified, seed 0)",
+    )
+    (tmp_path / "mine" / "test.csv").write_text("text\na\n")
+    with pytest.raises(DataError, match=r"test\.csv: left out, as "):
+        load_evaluated(tmp_path / "mine", "test")
+    (tmp_path / "mine" / "test.csv").unlink()
     assert load_dataset(str(tmp_path / "mine"), seed=5).fingerprint == dataset.fingerprint
     assert load_dataset(str(tmp_path / "mine"), seed=6).fingerprint != dataset.fingerprint
 

@@ -42,6 +42,12 @@ def test_labels_of_the_same_name_need_no_map():
     assert (found.label_names, found.labels, found.targets) == (classes, (1, 0), (0, 1))
     fewer = map_labels(NLI, ("neutral", "entailment"), None, "set")
     assert (fewer.label_names, fewer.labels) == (NLI, (1, 0))
+    alike = map_labels(("NEG", "Pos", "pos"), ("Pos", "neg", "pos"), None, "set")
+    assert (alike.label_names, alike.labels) == (("NEG", "Pos", "pos"), (1, 0, 2))
+    given = {"entailment": "yes", "neutral": "maybe"}
+    renamed = map_labels(NLI, ("maybe", "yes"), given, "set")
+    assert (renamed.label_names, renamed.labels) == (("yes", "maybe", "contradiction"), (1, 0))
+    assert renamed.targets == (0, 1, 2)
 
 
 def test_a_set_of_another_kind_is_held_against_the_model_and_not_its_own_train(tmp_path):
@@ -65,6 +71,8 @@ def test_two_spellings_of_a_label_are_one_label_of_an_example():
     split = Split("test", ("one", "two"), labels, names, kind=kind_of("multi_label"))
     found = with_labels_of(("x", "y"), split, OODSource(dataset="d", name="d"))
     assert found.labels == ((0,), (0,))
+    found = with_labels_of(("x", "X"), split, OODSource(dataset="d", name="d"))
+    assert found.labels == ((0, 1), (0,))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +84,7 @@ def test_two_spellings_of_a_label_are_one_label_of_an_example():
         (("a", "b"), ("a", "b"), {"z": "a"}, "the map names z, which the model does not know"),
         (("a", "b"), ("a", "b"), {"z": "z"}, "the map names z, which the model does not know"),
         (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "no counterpart for b"),
+        (("X", "x"), ("X", "x", "xx"), None, "no counterpart for xx"),
     ],
 )
 def test_unmatched_labels_give_one_line_with_both_label_sets(model, found, given, fault):

@@ -86,6 +86,11 @@ def test_a_tag_for_each_word_is_no_class(case, tmp_path):
     assert load(folder, "classification").label_names == tuple(sorted(labels))
     if case != "spans by commas, one short":
         assert load(folder, "token_classification").kind.per_token
+    as_lists = written(tmp_path / "lists", [label.split(" ") for label in labels], text=texts)
+    if case != "spans by commas, one short":
+        with one_line(DataError, "looks like a tag for each word", "kind multi_label"):
+            load(as_lists)
+        assert load(as_lists, "token_classification").kind.per_token
     for texts, names in (
         (["a city", "the capital"], ["Cape Town", "New York"]),  # by chance, as all are two
         (["a city", "old"], ["Rome", "New York"]),
@@ -140,6 +145,15 @@ def test_indicators_are_read_by_place(case, tmp_path):
     (note,) = (note for note in found.notes if "indicators" in note)
     assert note.startswith("train, dev: lists such as")
     assert note.endswith("are read as indicators of the labels 0 to 2, by their places")
+
+
+@pytest.mark.parametrize("labels", [[[0, 1], [1, 0]], [[0, 1], [1]]])
+def test_indicators_of_other_labels_are_refused(labels, tmp_path):
+    folder = written(tmp_path, HOT)
+    rows = [json.dumps({"text": f"t{number}", "label": row}) for number, row in enumerate(labels)]
+    (folder / "dev.jsonl").write_text("\n".join(rows) + "\n")
+    with one_line(DataError, "dev.jsonl: column 'label' of train holds indicators of 3 labels"):
+        load(folder, "multi_label")
 
 
 def test_numbers_of_labels_are_no_indicators(tmp_path):
@@ -276,6 +290,10 @@ def test_a_column_of_splits_by_another_name_is_said(column, tmp_path):
     for data in (tmp_path / "all.csv", frame):
         with one_line(DataError, f"column '{column}' holds test, train, valid", "to 'split'"):
             load(data)
+    for words in (["TRAIN", "TRAIN", "TRAIN", "VALIDATE"], ["training", "holdout"] * 2):
+        frame[column] = words
+        with one_line(DataError, f"column '{column}' holds", "to 'split'"):
+            load(frame)
     frame[column] = ["train", "bus", "train", "bus"]
     assert len(load(frame).splits["train"]) + len(load(frame).splits["dev"]) == 4
 

@@ -142,6 +142,17 @@ def test_features_of_datasets_name_the_classes():
     assert (found.kind.name, found.label_names) == ("multi_label", ("x", "y"))
 
 
+def test_numbers_beside_names_that_are_numbers_are_refused(tmp_path):
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["1", "2", "3"])}
+    )
+    rows = {"text": [f"t{number}" for number in range(6)], "label": [0, 1, 2] * 2}
+    datasets.Dataset.from_dict(rows, features).to_parquet(tmp_path / "train.parquet")
+    pd.DataFrame({"text": ["a", "b"], "label": [1, 2]}).to_parquet(tmp_path / "test.parquet")
+    with one_line(DataError, "test.parquet: 1 may be the name of a class, or the number of"):
+        load_dataset(tmp_path)
+
+
 def tokens(words, tags):
     return {"tokens": words, "tags": tags}
 
@@ -163,6 +174,7 @@ BAD = {
     "a label twice": ("multi_label", ["x", "x"], "'x' twice"),
     "a number for a list": ("multi_label", 3, "a list of labels"),
     "an empty label": ("multi_label", [""], "missing label"),
+    "an empty cell beside lists": ("multi_label", " ", "write [] for a text without any"),
     "a list in a list": ("multi_label", [["x"]], "an example has one"),
     "a fraction in a list": ("multi_label", ["x", 0.5], "a label is"),
     "tags that do not align": (None, tokens(["a"], ["O", "O"]), "1 words but 2 tags"),
