@@ -88,22 +88,32 @@ def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
+def make_once(place: Path, make: Callable[[Path], object]) -> Path:
+    """Return a file or folder, which the worker that asks for it first makes."""
+    from filelock import FileLock
+
+    place.parent.mkdir(exist_ok=True)
+    made = place.with_suffix(".made")
+    with FileLock(place.with_suffix(".lock")):
+        if not made.is_file():
+            make(place)
+            made.touch()
+    return place
+
+
 @pytest.fixture(scope="session", autouse=True)
 def texts_of_libraries(of_all_workers: Path) -> Iterator[None]:
     """Read the texts of the built-in data set once for all workers: it takes many seconds."""
-    from filelock import FileLock
-
     from auxlearn.data.pydocs import build
 
-    real, place = build.read_libraries, of_all_workers / "pydocs.json"
+    real = build.read_libraries
 
-    def read() -> Any:
-        with FileLock(place.with_suffix(".lock")):
-            if not place.is_file():
-                place.write_text(json.dumps(real()))
-        return json.loads(place.read_text())
+    def write(place: Path) -> None:
+        place.write_text(json.dumps(real()))
 
-    build.read_libraries = read
+    build.read_libraries = lambda: json.loads(
+        make_once(of_all_workers / "pydocs.json", write).read_text()
+    )
     yield
     build.read_libraries = real
 
@@ -135,48 +145,35 @@ def plots(without_plots: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture(scope="session")
-def encoder_folder(tmp_path_factory) -> Callable[[str], Path]:
+def encoder_folder(of_all_workers: Path) -> Callable[[str], Path]:
     """Return the folder of a tiny untrained encoder, by family."""
     from tests import helpers
 
-    @cache
-    def folder(family: str) -> Path:
-        return helpers.write(tmp_path_factory.mktemp(family), *helpers.build(family))
+    def write(place: Path) -> None:
+        helpers.write(place, *helpers.build(place.name))
 
-    return folder
+    return cache(lambda family: make_once(of_all_workers / "untrained" / family, write))
 
 
 @pytest.fixture(scope="session")
-def one_layer(tmp_path_factory) -> Path:
+def one_layer(of_all_workers: Path) -> Path:
     """Folder of a tiny untrained BERT with one layer, which halves the computation."""
     from tests import helpers
 
-    model, tokenizer = helpers.build("bert")
-    model.bert.encoder.layer = model.bert.encoder.layer[:1]
-    model.config.num_hidden_layers = 1
-    return helpers.write(tmp_path_factory.mktemp("one-layer"), model, tokenizer)
+    return make_once(of_all_workers / "one-layer", helpers.write_one_layer)
 
 
 @pytest.fixture(scope="session")
 def trained_folder(of_all_workers: Path) -> Callable[[str], Path]:
     """Return the folder of a tiny, briefly trained encoder: BERT or RoBERTa."""
-    from filelock import FileLock
-
     from tests import helpers
 
-    @cache
-    def folder(family: str) -> Path:
-        place = of_all_workers / f"encoder-{family}"
-        made = place.with_suffix(".made")
-        with FileLock(place.with_suffix(".lock")):
-            if not made.is_file():
-                model, tokenizer = helpers.build(family, spread=0.1)
-                helpers.train_for_a_moment(model, tokenizer)
-                helpers.write(place, model, tokenizer)
-                made.touch()
-        return place
+    def write(place: Path) -> None:
+        model, tokenizer = helpers.build(place.name, spread=0.1)
+        helpers.train_for_a_moment(model, tokenizer)
+        helpers.write(place, model, tokenizer)
 
-    return folder
+    return cache(lambda family: make_once(of_all_workers / "trained" / family, write))
 
 
 @pytest.fixture(scope="session")
@@ -186,20 +183,12 @@ def trained(of_all_workers: Path) -> Callable[[str], Trained]:
     Kinds are those of :mod:`tests.trained`. A run is trained when it is first asked for, once for
     all workers, and not with plug-ins of the tests.
     """
-    from filelock import FileLock
-
     from tests.trained import Trained, train_kind
 
-    @cache
-    def run(kind: str) -> Trained:
-        place = of_all_workers / f"trained-{kind}"
-        with FileLock(place.with_suffix(".lock")):
-            if not (place / "complete").is_file():
-                train_kind(kind, place)
-                (place / "complete").touch()
-        return Trained(kind, place)
+    def train(place: Path) -> None:
+        train_kind(place.name, place)
 
-    return run
+    return cache(lambda kind: Trained(kind, make_once(of_all_workers / "runs" / kind, train)))
 
 
 @pytest.fixture(scope="session")

@@ -257,6 +257,14 @@ def write(folder: Path, model: Any, tokenizer: Any) -> Path:
     return folder
 
 
+def write_one_layer(folder: Path) -> Path:
+    """Write a tiny untrained BERT with one layer."""
+    model, tokenizer = build("bert")
+    model.bert.encoder.layer = model.bert.encoder.layer[:1]
+    model.config.num_hidden_layers = 1
+    return write(folder, model, tokenizer)
+
+
 def rows(*endings: str) -> list[dict[str, str]]:
     """The lines as examples, the classes in turn; once with each of the endings."""
     return [

@@ -101,10 +101,7 @@ def train_kind(kind: str, folder: Path) -> None:
 
     made = Trained(kind, folder)
     helpers.write_splits(made.data, **examples(kind))
-    model, tokenizer = helpers.build("bert")
-    model.bert.encoder.layer = model.bert.encoder.layer[:1]
-    model.config.num_hidden_layers = 1
-    helpers.write(made.encoder, model, tokenizer)
+    helpers.write_one_layer(made.encoder)
     with pytest.MonkeyPatch.context() as patch:
         helpers.only_builtin_plugins(patch)
         helpers.copy_before_step(patch, 2, made.unfinished)

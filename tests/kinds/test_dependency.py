@@ -5,7 +5,6 @@ import json
 import math
 from pathlib import Path
 
-import networkx
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,6 +83,8 @@ def test_the_tree_of_confident_scores_is_the_best_of_all_trees(words):
 
 
 def test_long_sentences_have_the_tree_of_networkx():
+    import networkx
+
     draw = np.random.default_rng(0)
     for words in (12, 17):
         scores = draw.normal(size=(words, words + 1))

@@ -406,7 +406,8 @@ def test_what_is_not_offered_is_refused_in_one_line(kind, changes, expected, fol
         train(kind, **changes)
 
 
-def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_path):
+def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_path, monkeypatch):
+    monkeypatch.setattr("auxlearn.reports.page.MOST_PLOTS", 0)
     run = finished["dependency"]
     page = tmp_path / "page.html"
     done = call("report", run.folder, "--output", page)
