@@ -257,8 +257,7 @@ def _stored(
                 f"{first} and {run} were evaluated on different examples of '{name}': an ensemble "
                 "takes runs of the same data"
             )
-    values = {run: of_run.values for run, of_run in stored.items()}
-    return stored[first].truth, label_names, values
+    return stored[first].truth, label_names, {run: of_run.values for run, of_run in stored.items()}
 
 
 def _mean(members: Mapping[Path, Sequence[np.ndarray]]) -> list[np.ndarray]:

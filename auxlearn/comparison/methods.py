@@ -41,9 +41,8 @@ class Method:
     @property
     def sets(self) -> list[str]:
         """Names of the sets that some run was evaluated on."""
-        return list(
-            dict.fromkeys(name for run in self.results.values() for name in run.evaluations)
-        )
+        names = (name for run in self.results.values() for name in run.evaluations)
+        return list(dict.fromkeys(names))
 
     @classmethod
     def of_folds(cls, folds: Mapping[int, Method]) -> Method:

@@ -324,12 +324,11 @@ def _draw_mean(
 
 def _dev_curves(method: Method, metric: str) -> list[Curve]:
     key = Quantity.DEV.key(metric)
-    evaluations = [
-        [row for row in RunFolder(method.runs[seed]).read_metrics() if {key, "epoch"} <= row.keys()]
-        for seed in method.results
+    by_run = [
+        [(row["epoch"], row[key]) for row in rows if {key, "epoch"} <= row.keys()]
+        for rows in (RunFolder(path).read_metrics() for path in method.runs.values())
     ]
-    by_run = [[(row["epoch"], row[key]) for row in rows] for rows in evaluations if rows]
-    return [np.array(points, dtype=float).T for points in by_run]
+    return [np.array(points, dtype=float).T for points in by_run if points]
 
 
 def _weight_curves(method: Method) -> dict[str, list[Curve]]:

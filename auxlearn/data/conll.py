@@ -6,6 +6,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from auxlearn.core.errors import DataError, shorten, some_of
@@ -118,8 +119,7 @@ def read_conll(path: Path, text: str) -> Table:
     if len(sentences) == 1 and len(sentences[0]) > _LONG_SENTENCE:
         count = len(sentences[0])
         notes.append(f"one sentence of {count:,} words: are the blank lines between missing?")
-    table = _table(path, sentences, {"tokens": first, "tags": -1})
-    return Table(table.where, table.columns, table.lines, notes=tuple(notes))
+    return replace(_table(path, sentences, {"tokens": first, "tags": -1}), notes=tuple(notes))
 
 
 def read_conllu(path: Path, text: str) -> Table:

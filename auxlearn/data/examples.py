@@ -240,9 +240,7 @@ def parse_splits(
     changed: dict[str, list[str]] = {}  # splits by what was changed on reading
     train: Table | None = None
     for name, table in tables:
-        given = columns
-        found = with_kind_of(table, columns)  # that of train, which comes first
-        columns = found
+        given, columns = columns, with_kind_of(table, columns)  # that of train, which comes first
         text = find_text(table.columns, columns, kind_of(columns.kind).text_columns)
         fault = "" if text in table.columns else f"it has no column '{columns.text}'"
         for column, what in {PREDICTED_LABEL: "predictions", LOG_PROBABILITY: "scores"}.items():
@@ -442,8 +440,7 @@ def _by_names_of_train(
     if lacked and (split not in CORE_SPLITS or columns.only_evaluated):
         own = some_of(own_names(examples))
         return to_split(examples, split), f"split '{split}' keeps its own labels: {own}"
-    advice = f" ({examples.kind.advice(present)})"
-    return to_split(examples, split, names, advice), ""
+    return to_split(examples, split, names, f" ({examples.kind.advice(present)})"), ""
 
 
 def text_values(table: Table, column: str, *, begins: bool = True) -> list[str]:

@@ -334,8 +334,7 @@ def _table(
             table = _named(replace(table, where=where), columns, label_names)
         if "+" in hub_split:
             # The hub split of each example, such as the round of Adversarial NLI.
-            hub_splits = {"hub_split": [name] * len(table)}
-            table = replace(table, columns=table.columns | hub_splits)
+            table = replace(table, columns={**table.columns, "hub_split": [name] * len(table)})
         tables.append(table)
     return tables[0] if len(tables) == 1 else joined(where, tables)
 

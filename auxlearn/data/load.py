@@ -104,8 +104,7 @@ def find_tables(
 
 def _read(spec: str, path: Path, columns: Columns) -> TextDataset:
     if path.is_file() and path.suffix.lower() in READ_FORMATS:
-        tables = divided(read_table(path), columns)
-        return read_dataset(tables, columns, path.stem, str(path))
+        return read_dataset(divided(read_table(path), columns), columns, path.stem, str(path))
     if path.suffix.lower() in READ_FORMATS and not path.exists():
         raise DataError(f"there is no file '{shorten(spec, 200)}': check the path")
     if spec and path.exists():

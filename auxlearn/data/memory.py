@@ -40,8 +40,7 @@ def read_memory(
     """Read a labelled data set in memory."""
     if name is not None and (problem := name_problem(name)):
         raise DataError(f"the name of the data set: {problem}")
-    tables = memory_tables(data, columns, split_column)
-    dataset = read_dataset(tables, columns, name or "", WHERE)
+    dataset = read_dataset(memory_tables(data, columns, split_column), columns, name or "", WHERE)
     return dataset if name else replace(dataset, name=f"data-{dataset.fingerprint[:8]}")
 
 
@@ -153,9 +152,7 @@ def divided(
 
 def _table(data: Any, where: str, columns: Columns) -> Table:
     """Return a table with plain Python values."""
-    places, class_names = None, None
-    notes: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
+    places = None
     if _is_arrow(data):  # rows would keep the last of two columns of one name
         check_columns(where, [getattr(field, "name", field) for field in data.schema])
         data = data.to_dicts() if hasattr(data, "to_dicts") else data.to_pylist()
@@ -180,9 +177,9 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
                 f"{where}: {type(data).__name__} is a stream, without an end that is "
                 "known: load it without streaming=True"
             )
-        found = dataset_table(data, where, columns)
-        class_names, notes, unread = found.class_names, found.notes, found.unread
-        names, values = list(found.columns), list(found.columns.values())
+        table = dataset_table(data, where, columns)
+        check_columns(where, list(table.columns))
+        return table
     elif isinstance(data, Mapping):
         names = [str(name) for name in data]
         indices = [column.index for column in data.values() if hasattr(column, "iloc")]
@@ -200,8 +197,7 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     if len(set(lengths.values())) > 1:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
-    by_name = dict(zip(names, values, strict=True))
-    return Table(where, by_name, places=places, class_names=class_names, notes=notes, unread=unread)
+    return Table(where, dict(zip(names, values, strict=True)), places=places)
 
 
 def is_table(data: Any) -> bool:
@@ -243,10 +239,9 @@ def _from_datasets(data: Any) -> bool:
 
 
 def _frame_values(series: Any) -> list[Any]:
-    present = series.notna()
     return [
         _plain(value) if there else None
-        for value, there in zip(series.tolist(), present.tolist(), strict=True)
+        for value, there in zip(series.tolist(), series.notna().tolist(), strict=True)
     ]
 
 

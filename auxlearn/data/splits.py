@@ -162,8 +162,7 @@ def take_fold(dataset: TextDataset, fold: str) -> TextDataset:
     number, count = map(int, fold.split("/"))
     train = dataset.splits["train"]
     assert train.labels is not None
-    strata = train.kind.strata(train.labels)
-    fold_of = assign_folds(strata, text_keys(train), count, seed=0)
+    fold_of = assign_folds(train.kind.strata(train.labels), text_keys(train), count, seed=0)
     held = [index for index, one in enumerate(fold_of) if one == number - 1]
     rest = [index for index, one in enumerate(fold_of) if one != number - 1]
     splits = {name: split for name, split in dataset.splits.items() if name != "test"}

@@ -56,9 +56,8 @@ def write_table(path: Path, table: Table) -> None:
         known = ", ".join(FORMATS)
         raise DataError(f"{shorten(str(path), 200)} names no format: end it with {known}")
     if suffix == ".jsonl":
-        names = list(table.columns)
         lines = (
-            f"{as_json(dict(zip(names, row, strict=True)), table.place(number))}\n"
+            f"{as_json(dict(zip(table.columns, row, strict=True)), table.place(number))}\n"
             for number, row in enumerate(zip(*table.columns.values(), strict=True))
         )
         write_text(path, "".join(lines))

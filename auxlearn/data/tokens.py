@@ -121,8 +121,7 @@ class TokenizedTexts:
     def select(self, indices: Tensor) -> TokenizedTexts:
         """Return the texts with the given indices, ``(n,)``, in the given order."""
         lengths = self.offsets[indices + 1] - self.offsets[indices]
-        tokens = _ranges(self.offsets[indices], lengths)
-        return self._taken(tokens, offsets_of(lengths), indices)
+        return self._taken(_ranges(self.offsets[indices], lengths), offsets_of(lengths), indices)
 
     def _taken(self, tokens: Tensor | slice, offsets: Tensor, rows: Tensor) -> TokenizedTexts:
         arrays = {name: getattr(self, name) for name in _BY_TOKEN}

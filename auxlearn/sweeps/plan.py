@@ -295,8 +295,7 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
             for _ in range(min(search.batch, left)):
                 point = study.ask()
                 values = {key: _suggest(point, key, axis) for key, axis in search.space.items()}
-                trials = plan_trials(sweep, [cell.extended(values)], kinds)
-                asked.append((study, point, trials))
+                asked.append((study, point, plan_trials(sweep, [cell.extended(values)], kinds)))
         left -= search.batch
         new = [t for _, _, trials in asked for t in trials if t.digest not in known]
         new = list({trial.digest: trial for trial in new}.values())
