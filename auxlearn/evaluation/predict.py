@@ -155,10 +155,10 @@ def predict(
         output: File for the table with its predictions: .csv, .tsv, .jsonl or .parquet.
 
     Returns:
-        The table with all its columns, and further ones: ``predicted_label``, whose classes are texts
-        (``"1"`` of a label 1), and ``probability_CLASS`` for each class. A DataFrame or Series keeps
-        its index; other texts are numbered from 0, by the index ``example``. A row without a text
-        has no prediction; a warning names it, texts that are cut, and what else is not read.
+        The table with all its columns, and further ones: ``predicted_label``, whose classes are
+        texts (of a label 1 it is ``"1"``), and ``probability_CLASS`` for each class. A DataFrame or
+        Series keeps its index; other texts are numbered from 0, by the index ``example``. A row
+        without a text has no prediction; a warning names it, cut texts, and what is not read.
 
     Raises:
         UserError: The run is not finished, a column is missing, every text is empty, or the run was
