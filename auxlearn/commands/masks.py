@@ -88,11 +88,12 @@ def command(
     from auxlearn.results import console
     from auxlearn.results.folder import RunFolder, check_contained
     from auxlearn.results.outputs import check_output_folder
+    from auxlearn.results.record import RunResults
 
     reporter = console.ConsoleReporter()
     if output is not None:
         check_output_folder(output)
-    file, extra = None, arguments
+    file, run, extra = None, None, arguments
     if arguments and not arguments[0].startswith("-"):
         run, extra = PATH.convert(arguments[0], None, None), arguments[1:]
         check_contained(run)
@@ -104,6 +105,10 @@ def command(
         from auxlearn.mask_analysis.masks import inspect_masks
 
     report = inspect_masks(config, examples=examples, texts=texts, reporter=reporter)
+    if run is not None and RunFolder(run).finished:
+        trained_on = RunResults.load(run).dataset.fingerprint
+        if trained_on != report.fingerprint:
+            report.notes.append(f"this is not the data that {run} was trained on")
     if output is not None:
         write_json(output / "masks.json", report.to_dict())
         write_text(output / "groups.csv", report.groups_csv())

@@ -259,6 +259,10 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
         if owner.option in options:
             raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
         options[owner.option] = _parse(text, owner.field)
+    of_weights = assigned.get((CHOSEN_BY["weights"].kind, config.weights.label))
+    if of_weights and not config.aux:
+        flag = option_flag(config.weights.label, next(iter(of_weights)))
+        raise ConfigError(f"{flag}: it has no effect without an auxiliary task: add --aux")
 
     def extended(registry: Registry, choice: PluginChoice) -> PluginChoice:
         options = {**choice.options, **assigned[registry.kind, choice.label]}

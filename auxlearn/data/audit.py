@@ -128,6 +128,24 @@ def audit(dataset: TextDataset) -> Audit:
     )
 
 
+def doubtful_texts(texts: Sequence[str], label_names: Sequence[str] = ()) -> Iterator[str]:
+    """Yield what texts, or names of labels, say against how they were read."""
+    if empty := [text for text in texts if text in NULL_LABELS - {"-", "--", "?"}]:
+        shown = some_of(map(repr, dict.fromkeys(empty)))
+        yield f"texts that look like a missing value: {len(empty):,} ({shown})"
+    for what, values in (("text", texts), ("label", label_names)):
+        if values and all(map(_QUOTED.fullmatch, values)):
+            yield (
+                f"each {what} stands in quotation marks, which are read as part of it: CSV quotes "
+                'a cell by ", without a space before it'
+            )
+    if texts and all(listed(text) is not None for text in texts):
+        yield (
+            f"each text is a list ({shorten(texts[0], 30)}), whose brackets and quotation "
+            "marks are read as part of it: join its items to a text"
+        )
+
+
 def _remarks(dataset: TextDataset) -> Iterator[str]:
     """Yield what the labels and columns of a data set say beside the counts, a sentence each."""
     train, dev = dataset.splits["train"], dataset.splits.get("dev")
@@ -138,19 +156,17 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
                 f"dev has the same label throughout ({dev.kind.name}), so that no metric on it can "
                 "tell a good model from a constant prediction"
             )
-    if empty := [text for text in train.texts if text in NULL_LABELS - {"-", "--", "?"}]:
-        shown = some_of(map(repr, dict.fromkeys(empty)))
-        yield f"train: texts that look like a missing value: {len(empty):,} ({shown})"
-    for what, values in (("text", train.texts), ("label", train.label_names)):
-        if values and all(map(_QUOTED.fullmatch, values)):
-            yield (
-                f"train: each {what} stands in quotation marks, which are read as part of it: CSV "
-                'quotes a cell by ", without a space before it'
-            )
-    if all(listed(text) is not None for text in train.texts):
+    doubtful: dict[str, list[str]] = defaultdict(list)
+    for split in dataset.splits.values():
+        for remark in doubtful_texts(split.texts, split.label_names):
+            doubtful[remark].append(split.name)
+    yield from (f"{', '.join(names)}: {remark}" for remark, names in doubtful.items())
+    numbers = [name for name in train.label_names if name.lstrip("+-").isdecimal()]
+    if 0 < len(numbers) < len(train.label_names) and not train.kind.per_token:
+        rest = [name for name in train.label_names if name not in numbers]
         yield (
-            f"train: each text is a list ({shorten(train.texts[0], 30)}), whose brackets and "
-            "quotation marks are read as part of it: join its items to a text"
+            f"labels of which some are whole numbers ({some_of(numbers, 3)}) and others names "
+            f"({some_of(rest, 3)}): are these the same classes?"
         )
     alike: dict[str, dict[str, None]] = defaultdict(dict)
     for name in (name for split in dataset.splits.values() for name in split.label_names):
@@ -306,21 +322,24 @@ def describe_cut(
     tokenization: Tokenization, split: Split, texts: TokenizedTexts, cache: TensorCache | None
 ) -> list[str]:
     """Return :func:`describe_lengths` of texts of which some are cut; nothing of others."""
-    if tokenization.windowing.in_windows:
-        return []
     whole = whole_lengths(tokenization, split, texts, cache)
-    cut = (whole > tokenization.max_length).any()
+    cut = (whole > _most_tokens(tokenization)).any()
     return [describe_lengths(whole, tokenization, split.name)] if cut else []
+
+
+def _most_tokens(tokenization: Tokenization) -> int:
+    """Return how many tokens of a text are read."""
+    windowing, most = tokenization.windowing, tokenization.max_length
+    if windowing.in_windows:
+        most += (windowing.max_windows - 1) * (tokenization.room - windowing.window_stride)
+    return most
 
 
 def describe_lengths(whole: np.ndarray, tokenization: Tokenization, where: str = "train") -> str:
     """Return the numbers of tokens of texts, and how much of them is kept, as a sentence."""
     max_length, windowing = tokenization.max_length, tokenization.windowing
-    most, how = max_length, "cut"
-    if windowing.in_windows:
-        most += (windowing.max_windows - 1) * (tokenization.room - windowing.window_stride)
-        how = f"read in at most {windowing.max_windows} windows"
-    kept = np.minimum(whole, most).sum() / whole.sum()
+    how = f"read in at most {windowing.max_windows} windows" if windowing.in_windows else "cut"
+    kept = np.minimum(whole, _most_tokens(tokenization)).sum() / whole.sum()
     cut = int((whole > max_length).sum())
     reach = (
         f"{cut:,} of {len(whole):,} are longer than the {max_length} of max_length and are {how}, "

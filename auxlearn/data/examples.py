@@ -161,6 +161,8 @@ def _check_rows_are_texts(table: Table) -> None:
     number = next((name for name in table.columns if _SENTENCE_NUMBER.fullmatch(name)), None)
     if number is None or len(set(map(str, table.columns[number]))) > len(table) / 2:
         return
+    if any(len(str(value).split()) > 2 for value in table.columns[number]):  # as "Sentence: 1" has
+        return
     others = [values for name, values in table.columns.items() if name != number]
     if all(len(str(value).split()) <= 1 for values in others for value in values):
         raise DataError(
@@ -438,8 +440,13 @@ def _by_names_of_train(
             f"{len(examples.texts):,} examples count as wrong"
         )
     if lacked and (split not in CORE_SPLITS or columns.only_evaluated):
-        own = some_of(own_names(examples))
-        return to_split(examples, split), f"split '{split}' keeps its own labels: {own}"
+        note = f"split '{split}' keeps its own labels: {some_of(own_names(examples))}"
+        if split not in CORE_SPLITS and not columns.only_evaluated:
+            note += (
+                f", and is not evaluated, as train lacks {some_of(lacked)}: --labels gives a label "
+                "its class, --unknown-labels count counts them as wrong"
+            )
+        return to_split(examples, split), note
     return to_split(examples, split, names, f" ({examples.kind.advice(present)})"), ""
 
 

@@ -30,7 +30,10 @@ LABEL_NAMES = "auxlearn_label_names.json"
 #: Folders beside those of the classes, of texts without one.
 _UNLABELLED = ("unsup", "unlabeled", "unlabelled")
 
-_SHARD = re.compile(r"-[0-9]{5}-of-([0-9]{5})$")
+#: Ends the name of a part of a split, with a hash where the hub wrote it in 2022 and 2023.
+_SHARD = re.compile(r"-[0-9]{5}-of-([0-9]{5})(-[0-9a-f]{16})?$")
+
+_MARKUP = {*READ_FORMATS, ".json", ".xml", ".html", ".htm"}
 
 #: A suffix that names a format, as the end of a message's number is none.
 _FORMAT = re.compile(r"\.[a-z][a-z0-9]{0,4}")
@@ -97,6 +100,8 @@ def read_split(paths: Sequence[Path]) -> Table:
         if path.is_dir() and path not in classes:
             raise DataError(f"{path} is a folder: texts are read of {paths[0].name}/CLASS/FILE.txt")
     _check_one_format(paths[0], files)
+    if markup := next((file for file in files if file.suffix.lower() in _MARKUP), None):
+        raise DataError(f"{markup} is no plain text, as texts by class are: CLASS/FILE.txt")
     columns: dict[str, list[Any]] = {
         "text": [decoded(read_file(path, LARGEST_FILE, DataError), str(path)) for path in files],
         "label": [None if (name := path.parent.name) in _UNLABELLED else name for path in files],

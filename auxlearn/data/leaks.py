@@ -99,6 +99,11 @@ def trained_on(encoder: str) -> np.ndarray:
         raise EncoderError(f"{path} is damaged ({reason}): copy the model again") from None
 
 
+def count_trained_on(model: Path, split: Split) -> int:
+    """Return how many texts of a split a model was trained on, as its folder says."""
+    return int(np.isin(example_keys(split)[:, 0], trained_on(str(model))[:, 0]).sum())
+
+
 def save_trained_on(folder: Path, keys: Iterable[np.ndarray]) -> None:
     """Write the keys of examples into the folder of a model, unless there are none."""
     found = np.unique(np.concatenate([NO_EXAMPLES, *keys]), axis=0)

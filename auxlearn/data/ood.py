@@ -11,6 +11,7 @@ from typing import Literal
 from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import OODSource
+from auxlearn.data.audit import doubtful_texts
 from auxlearn.data.dataset import Split, TextDataset, find_split
 from auxlearn.data.load import (
     DatasetCard,
@@ -254,7 +255,14 @@ def load_ood_sets(
             sets.append(load_ood_set(OODSource(dataset=name, name=name), *trained))
         except DataError as error:
             notes.append(f"out-of-distribution set '{name}' was left out: {error}")
-    read = [f"{found.source.name}: {note}" for found in sets for note in found.split.notes]
+    read = [
+        f"{found.source.name}: {note}"
+        for found in sets
+        for note in (
+            *found.split.notes,
+            *doubtful_texts(found.split.texts, found.split.label_names),
+        )
+    ]
     return sets, [*read, *notes]
 
 

@@ -376,6 +376,10 @@ def begins_with_object(lines: Sequence[str], where: str) -> bool:
             f"{where} begins with the header of a table, {shorten(first)}: end its name with .csv "
             "or .tsv, or delete that line"
         )
+    if first == "[" or first.startswith('[{"'):
+        raise DataError(
+            f"{where} is an array of JSON: save it with an object in each line, as .jsonl"
+        )
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(first), dict):
             return True

@@ -13,7 +13,9 @@ from auxlearn.core.errors import DataError, did_you_mean, some_of
 from auxlearn.core.files import expand, name_problem
 from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once, labels_as_texts
 from auxlearn.core.validation import Option
+from auxlearn.data.audit import doubtful_texts
 from auxlearn.data.dataset import CORE_SPLITS, Split, split_name
+from auxlearn.data.leaks import count_trained_on
 from auxlearn.data.load import load_evaluated
 from auxlearn.data.memory import in_memory, is_table, refuse_for_files
 from auxlearn.data.ood import OODSet, card_subsets, check_pairs, match_labels, with_cards
@@ -103,7 +105,7 @@ def evaluate(
     read = {name: read_evaluated(data, split, config, split_column) for name, data in sets.items()}
     reporter = default_reporter(verbose)
     for name, (evaluated, _) in read.items():
-        for note in evaluated.notes:
+        for note in (*evaluated.notes, *doubtful_texts(evaluated.texts, evaluated.label_names)):
             reporter.message(f"{name}: {note}")
     mapped: dict[str, OODSet] = {}
     if foreign := sorted(labels_as_texts(labels or {}).keys() - set(trained.dataset.label_names)):
@@ -128,7 +130,12 @@ def evaluate(
     evaluations = Evaluations()
     with usual_torch():
         classifier = Classifier.of_run(folder)
-        for name, (_, train) in read.items():
+        for name, (evaluated, train) in read.items():
+            if seen := count_trained_on(RunFolder(folder).model_path, evaluated):
+                reporter.message(
+                    f"{name}: the text of {seen:,} of {len(evaluated):,} examples is among those "
+                    "that the run was trained on"
+                )
             evaluations[name] = classifier.evaluate(mapped[name], train)
     for note in classifier.notes:
         reporter.message(note)

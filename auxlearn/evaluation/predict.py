@@ -15,7 +15,7 @@ from auxlearn.core.errors import DataError, did_you_mean, is_blank, shorten, som
 from auxlearn.core.files import expand, user_path
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table
-from auxlearn.data.audit import SECOND_TEXT
+from auxlearn.data.audit import SECOND_TEXT, doubtful_texts
 from auxlearn.data.dataset import Split
 from auxlearn.data.examples import PREDICTED_LABEL, check_distinct, is_empty, no_column, text_values
 from auxlearn.data.memory import as_list, of_type, read_memory_table
@@ -225,7 +225,8 @@ def classify(
         for name, column in added.items():
             by_row = dict(zip(rows, column, strict=True))
             added[name] = [by_row.get(row) for row in range(len(table))]
-    table = replace(table, columns=table.columns | added, notes=(*table.notes, *classifier.notes))
+    notes = [*classifier.notes, *doubtful_texts(texts)]
+    table = replace(table, columns=table.columns | added, notes=(*table.notes, *notes))
     if output is not None:
         write_table(output, table)
     if pairs is not None:

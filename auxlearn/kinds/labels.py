@@ -138,7 +138,9 @@ def checked_label(
     """Return the name of a label, "" if it is missing; errors as for :func:`read_names`."""
     is_list = isinstance(value, list | tuple | dict)
     if isinstance(value, str) and kind != "token_classification":
-        is_list = bool(_LIST.fullmatch(value.strip())) and value.strip() != "(null)"
+        is_list = bool(_LIST.fullmatch(value.strip())) and (  # not a name such as "(none)"
+            listed(value) is not None or not {*value}.isdisjoint(",'\"")
+        )
     if is_list:
         raise DataError(
             f"{place}column '{column}' holds {describe(value)}: an example has one label; several "

@@ -51,6 +51,7 @@ class MaskReport:
     """What masking tasks mask."""
 
     dataset: str
+    fingerprint: str  # of the data set
     encoder: str
     examples: int  # number of training texts that were inspected
     tokens: int  # number of their maskable tokens
@@ -158,6 +159,7 @@ def inspect_masks(
     )
     return MaskReport(
         dataset=parts.data.dataset.name,
+        fingerprint=parts.data.dataset.fingerprint,
         encoder=config.encoder,
         examples=len(split),
         tokens=len(table),

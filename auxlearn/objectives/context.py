@@ -17,7 +17,7 @@ from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import user_path
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import USUAL, Columns, Windowing
-from auxlearn.data.audit import describe_lengths, whole_lengths
+from auxlearn.data.audit import describe_lengths, doubtful_texts, whole_lengths
 from auxlearn.data.batches import Batch
 from auxlearn.data.corpora import read_corpus
 from auxlearn.data.dataset import Split, TextDataset
@@ -285,6 +285,11 @@ class ObjectiveContext:
         """
         dataset = load_dataset(source, columns=columns)
         self.tracker.dataset(self.name, source, columns, dataset)
+        train = dataset.splits["train"]
+        doubtful = (f"train: {remark}" for remark in doubtful_texts(train.texts, train.label_names))
+        for note in (*dataset.notes, *doubtful):
+            if not note.startswith("no test split"):  # which is not read
+                self.say(f"{self.name}: data set {dataset.name}: {note}")
         return self.without_evaluated(dataset)
 
     def without_evaluated(self, dataset: TextDataset) -> TextDataset:

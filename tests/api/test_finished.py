@@ -296,6 +296,9 @@ def test_how_a_set_was_read_is_said_wherever_it_is_read(run, tmp_path, capsys):
     said = "1 examples without a label were left out"
     auxlearn.evaluate(run, {"mine": rows})
     assert f"mine: {said}" in capsys.readouterr().err
+    lists = {"text": [f"['a', {n}]" for n in range(6)], "label": ["yes", "no"] * 3}
+    auxlearn.evaluate(run, {"mine": lists})
+    assert "mine: each text is a list (" in capsys.readouterr().err
     auxlearn.evaluate(run, {"mine": rows}, verbose=False)
     assert capsys.readouterr().err == ""
     auxlearn.pretrain("tiny", tmp_path / "encoder", dataset=rows, steps=1, batch_size=2)
@@ -304,6 +307,11 @@ def test_how_a_set_was_read_is_said_wherever_it_is_read(run, tmp_path, capsys):
     source = OODSource(dataset=str(tmp_path / "mine.parquet"), name="mine")
     _, notes = load_ood_sets([source], "reviews", auxlearn.load_dataset(ROWS[["text", "label"]]))
     assert notes == [f"mine: {said}"]
+
+
+def test_what_texts_say_against_how_they_are_read_is_said_of_predictions(run):
+    with pytest.warns(UserWarning, match=r"texts that look like a missing value: 1 \('nan'\)"):
+        auxlearn.predict(run, ["nan", "a film"])
 
 
 CUT = ": median 62, 95% have at most 62; 1 of 1 are longer than the 24 of max_length and are cut, "

@@ -2,11 +2,13 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.files import write_text
+from auxlearn.results.record import RunResults
 from tests import helpers
 from tests.cli.helpers import call, error
 from tests.sweeps.conftest import write_dataset
@@ -58,7 +60,7 @@ def test_files_beside_each_other(report):
     assert weighted / found["tokens"] == pytest.approx(0.15)
 
 
-def test_the_tasks_of_a_run_and_some_of_its_texts(place, encoder_folder):
+def test_the_tasks_of_a_run_and_some_of_its_texts(place, encoder_folder, monkeypatch):
     folder, _ = place
     config = RunConfig(
         dataset=str(folder / "data"),
@@ -73,6 +75,12 @@ def test_the_tasks_of_a_run_and_some_of_its_texts(place, encoder_folder):
     assert "mean probability 0.300" in shown
     assert shown.count(" l3mask: ") == 1
     assert "by frequency of the token in the texts" in shown
+    results = SimpleNamespace(dataset=SimpleNamespace(fingerprint="of other data"))
+    monkeypatch.setattr(RunResults, "load", lambda folder: results)
+    changed = f"note: this is not the data that {folder / 'run'} was trained on"
+    assert changed not in shown
+    write_text(folder / "run" / "results.json", "{}")
+    assert changed in call("masks", folder / "run", "--examples", 5, "--texts", 0).stdout
 
 
 def test_texts_of_users_are_shown_harmlessly(place, tmp_path):

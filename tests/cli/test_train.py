@@ -63,13 +63,18 @@ def test_settings_of_a_trial_need_no_effect(trained, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "is_said"),
-    [("--weights fixed", False), ("--fixed-alpha 0.4", True), ("--weights equal", True)],
+    ("arguments", "expected"),
+    [
+        ("--weights fixed", ""),
+        ("--fixed-alpha 0.3", "--fixed-alpha: it has no effect without an auxiliary task"),
+        ("--weights equal", "has nothing to weigh: name an auxiliary task"),
+    ],
 )
-def test_weights_without_a_task_have_no_effect(trained, arguments, is_said):
+def test_weights_without_a_task_have_no_effect(trained, arguments, expected):
     for aux in ([], ["--aux", "l3mask"]):
         said = call("train", *aux, *arguments.split()).stderr
-        assert ("has nothing to weigh: name an auxiliary task" in said) == (is_said and not aux)
+        assert (expected in said) == (not expected or not aux)
+        assert expected or "without an auxiliary task" not in said
 
 
 def test_plug_ins_of_a_file_are_announced_before_they_run(trained, config_file, tmp_path):
@@ -150,8 +155,9 @@ OFTEN = [{"random_mlm": {"probability": 0.2}}]
         ),
         ("--aux random_mlm --random-mlm-probability 0.2 --weights meta", OFTEN, "meta"),
         (  # a core option keeps its name; the plug-in's needs the full form
-            "--weights meta --learning-rate 1e-3 --meta-learning-rate 1e-2 --horizon steps",
-            [],
+            "--aux l3mask --weights meta --learning-rate 1e-3 --meta-learning-rate 1e-2 "
+            "--horizon steps",
+            ["l3mask"],
             {"meta": {"learning_rate": 0.01, "horizon": "steps"}},
         ),
         (

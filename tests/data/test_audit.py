@@ -11,6 +11,7 @@ from auxlearn.core.settings import Windowing
 from auxlearn.data import run_data
 from auxlearn.data.audit import (
     audit,
+    describe_cut,
     describe_lengths,
     seen_in_train,
     token_lengths,
@@ -125,7 +126,7 @@ def test_numbers_far_from_zero_and_columns_of_texts_that_are_not_read_are_named(
     assert "labels that differ only in" in remarks([True, 0, 1] * 2)
     assert remarks(["Paris, UK", "London, UK"] * 3) == ""
     missing = remarks(list("ababab"), text=["a", "nan", "N/A", "none", "nan", "?"])
-    assert missing == "train: texts that look like a missing value: 3 ('nan', 'N/A')"
+    assert missing == "train, dev: texts that look like a missing value: 3 ('nan', 'N/A')"
     assert remarks(list("ababab"), source=["a site on the web"] * 6, id=list("uvwxyz")) == ""
 
 
@@ -145,6 +146,11 @@ AS_THEY_STAND = {
     ),
     "plus signs": ("abcd", ["x+y", "y+x", "x", "z"], "label 'x+y' (and 1 more) is read"),
     "two parts of a name": ("abc", ["FOOD#PRICES", "FOOD#QUALITY", "BAR#PRICES"], ""),
+    "classes of which half are coded": (
+        "abcdefgh",
+        ["pos", "1", "neg", "0"] * 2,
+        "labels of which some are whole numbers (0, 1) and others names (neg, pos)",
+    ),
     "grades": ("abcd", ["A+", "A", "B+", "B"], ""),
     "a second header": ("abcdefg", [*"xyxyxy", "gold"], "labels with a single example: 'gold'"),
     "fastText": ("ab", ["__label__x", "__label__x__label__y"], "label '__label__x__label__y' is"),
@@ -243,6 +249,10 @@ def test_a_run_says_how_many_texts_are_cut_and_what_is_kept(tiny_bert, tmp_path)
     longer = whole.copy()
     longer[1] += 1
     assert "keeps 95.0% of all tokens" in describe_lengths(longer, cut(5, windows))
+    assert describe_cut(cut(5, windows), split, texts, cache) == []
+    fewer = windows.model_copy(update={"max_windows": 1})
+    (line,) = describe_cut(cut(5, fewer), split, texts, cache)
+    assert line.endswith("are read in at most 1 windows, which keeps 89.5% of all tokens")
 
 
 @pytest.mark.parametrize(

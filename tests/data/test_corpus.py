@@ -335,6 +335,10 @@ def test_a_document_in_json_is_not_read_by_its_lines(reader, read, tmp_path):
     path.write_text('[{"text": "one"}, {"text": "two"}]')
     with pytest.raises(DataError, match=r"one object on each line and the suffix \.jsonl"):
         {"read": read, "read_texts_file": read_texts_file}[reader](path)
+    for divider in ("", "\n"):
+        (tmp_path / "texts.txt").write_text(f'[{divider}{{"text": "one"}},\n{{"text": "two"}}]\n')
+        with one_line(DataError, "texts.txt is an array of JSON"):
+            {"read": read, "read_texts_file": read_texts_file}[reader](tmp_path / "texts.txt")
 
 
 @pytest.mark.parametrize("reader", ["read", "read_texts_file"])

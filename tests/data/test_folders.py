@@ -96,7 +96,8 @@ def test_further_files_are_splits_by_their_name(tmp_path):
         "scores.jsonl was left out: its column 'log_probability' holds scores",
         "settings.jsonl was left out: it has no column 'text'",
         "test_new.jsonl was left out: its column 'predicted_label' holds predictions",
-        "split 'other' keeps its own labels: x, y",
+        "split 'other' keeps its own labels: x, y, and is not evaluated, as train lacks x, y: "
+        "--labels gives a label its class, --unknown-labels count counts them as wrong",
     )
 
 
@@ -204,6 +205,10 @@ INCOMPLETE = {
     "folders within a class": (
         {"train/x/1.txt": "a", "train/y/1.txt": "b", "train/z/more/1.txt": "c"},
         "train/z/more is a folder: texts are read of train/CLASS/FILE.txt",
+    ),
+    "markup by class": (
+        {"train/x/1.json": '{"text": "a"}', "train/y/1.json": '{"text": "b"}'},
+        "train/x/1.json is no plain text, as texts by class are: CLASS/FILE.txt",
     ),
     "annotations beside texts": (
         {"train/x/1.txt": "a", "train/x/1.ann": "T1", "train/y/1.txt": "b"},

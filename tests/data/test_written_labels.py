@@ -115,6 +115,15 @@ def test_names_of_several_words_are_labels(tmp_path):
     assert len(load(written(tmp_path / "lists", lists)).label_names) == 3
 
 
+def test_brackets_around_a_name_make_no_list(tmp_path):
+    names = ["(none)", "[deleted]", "{a}"]
+    for kind in (None, "classification"):
+        found = load(written(tmp_path, names, suffix=".csv"), kind)
+        assert found.label_names == tuple(sorted(names))
+    with one_line(DataError, "holds '(a, b)': an example has one label"):
+        load(written(tmp_path, ["(a, b)", "c"], suffix=".csv"))
+
+
 def test_a_comma_within_names_joins_nothing(tmp_path):
     cells = ["Science, technology", "Arts", "Science, technology|Arts"]
     assert load(written(tmp_path, cells, suffix=".csv"), "multi_label").label_names == (
@@ -415,6 +424,10 @@ def test_a_word_in_each_row_is_refused(number, kind):
     for named in ({}, {"text_column": "Word", "label_column": "Tag"}):
         with one_line(DataError, f"'{number}' numbers sentences", "'tokens'", "a .conll file"):
             load_dataset(rows, columns=Columns(kind=kind, **named))
+    sentences = ["the film was great", "so it is"] * 4
+    texts = {"sentence": sentences, "aspect": [*"abcdefgh"], "label": [*"xxyyxxyy"]}
+    columns = Columns(text_column="sentence", text_pair_column="aspect")
+    assert len(load_dataset(texts, columns=columns).splits["train"]) == 6
     rows["Word"][0] = "a phrase"  # of which a sentence has several
     assert len(load_dataset(rows | {"text": rows["Word"], "label": rows["Tag"]}).splits) == 2
 

@@ -72,6 +72,22 @@ def test_each_batch_is_of_one_set_and_every_epoch_of_a_set_has_all_of_it():
     assert torch.equal(again.indices(39), stream.indices(39))
 
 
+def test_how_a_set_was_read_is_said(encoder, tmp_path):
+    folder = write_set(tmp_path / "more", helpers.LABELS, lines=[f"['a', {n}]" for n in range(30)])
+    context = helpers.context(
+        encoder, helpers.tokenized(encoder, helpers.LINES, CLASSES), tmp_path / "cache"
+    )
+    said = []
+    context.name, context.say = "supervised", said.append
+    Supervised(validate(SupervisedOptions, {"datasets": str(folder)}, "supervised")).prepare(
+        context
+    )
+    assert [line.partition(": data set more: ")[2][:25] for line in said[:2]] == [
+        "no dev split: 3 of the 30",
+        "train: each text is a lis",
+    ]
+
+
 def test_with_the_primary_tasks_own_data_it_is_the_primary_task_twice(prepared, encoder, tmp_path):
     folder = write_set(tmp_path / "same", helpers.LABELS)
     write_set(folder, helpers.LABELS, "dev")

@@ -155,9 +155,15 @@ def test_validation_examples_are_not_tested_on(run, place, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["init_from", "pretrained", "chained"])
-def test_no_encoder_has_seen_the_labels_that_are_tested(run, first, place, tmp_path, way):
+def test_no_encoder_has_seen_the_labels_that_are_tested(run, first, place, tmp_path, way, capsys):
     keys = trained_on(str(first / "model"))
     assert len(keys) == len(np.unique(keys[:, 1])) == 36
+    if way == "init_from":
+        auxlearn.evaluate(first, {"mine": place / "data"}, split="train")
+        line = "mine: the text of 36 of 36 examples is among those that the run was trained on"
+        assert line in capsys.readouterr().err
+        auxlearn.evaluate(first, {"mine": place / "data"})
+        assert "was trained on" not in capsys.readouterr().err
     settings = {"encoder": str(first / "model")}
     if way == "init_from":
         settings = {"init_from": str(first)}
