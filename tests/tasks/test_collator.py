@@ -48,13 +48,19 @@ def cache(tmp_path_factory):
         yield
 
 
-@pytest.fixture
-def loaded(trained_folder):
+@pytest.fixture(scope="module")
+def original(trained_folder):
     """A masked language model and its tokenizer, as a user of transformers loads them."""
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 
     folder = trained_folder("bert")
     return AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.fixture
+def loaded(original):
+    """A copy of them."""
+    return copy.deepcopy(original)
 
 
 @pytest.fixture
