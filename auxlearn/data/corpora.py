@@ -247,7 +247,10 @@ def _texts(
             break
     else:
         if names:
-            raise no_column(Table(str(path), {name: [] for name in names}), wanted[0], "text")
+            # An option would be of the data set as well.
+            advice = "" if exact else "rename that of the texts"
+            table = Table(str(path), {name: [] for name in names})
+            raise no_column(table, wanted[0], "text", advice)
     if not begun:
         raise DataError(f"corpus file {path} contains no text")
 

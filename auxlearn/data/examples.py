@@ -486,8 +486,9 @@ def is_empty(value: Any) -> bool:
     return is_missing or (is_blank(value) if isinstance(value, str) else value == [])
 
 
-def no_column(table: Table, name: str, role: str) -> DataError:
+def no_column(table: Table, name: str, role: str, advice: str = "") -> DataError:
     """Return the error of a table without the column of a role, such as text-pair."""
+    advice = advice or f"another column is named with --{role}-column"
     found = (*table.columns, *table.unread)
     hint = suggestion(shorten(name), map(shorten, found))
     near = f"; {hint}" if hint else ""
@@ -497,7 +498,7 @@ def no_column(table: Table, name: str, role: str) -> DataError:
         near = f"; cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs"
     return DataError(
         f"{table.where} has no {role.replace('-', ' ')} column '{shorten(name)}': its columns are "
-        f"{some_of(found)}{near} (another column is named with --{role}-column)"
+        f"{some_of(found)}{near} ({advice})"
     )
 
 

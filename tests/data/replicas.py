@@ -266,7 +266,8 @@ FORMS = [
     ),
     Form("the same as `.jsonl`", "as they are", files("{}.jsonl")),
     Form(
-        "`training`; `validation`, `valid`, `val`, `validate`, `development`; `testing`, `eval`, `evaluation`",
+        "`training`; `validation`, `valid`, `val`, `validate`, `development`; `testing`, `eval`, "
+        "`evaluation`",
         "as train, dev and test",
         named(train="training", dev="development", test="eval"),
     ),

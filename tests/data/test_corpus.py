@@ -49,7 +49,8 @@ def test_the_named_column_of_a_table_is_read_and_text_where_there_is_none(tmp_pa
     assert read(path, "body") == ("two", "two")
     assert read(path, "late") == ("three",)
     path = table(tmp_path, {"sentence": "one"}, {"other": "two"})
-    with pytest.raises(DataError, match=f"^{path} has no text column 'body': .*sentence, other"):
+    fault = f"^{path} has no text column 'body': .*sentence, other .rename that of the texts"
+    with pytest.raises(DataError, match=fault):
         read(path, "body")
 
 
