@@ -2,32 +2,20 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 import threading
+from concurrent.futures import ProcessPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
 
 import pytest
 
+from auxlearn.encoders.load import load_encoder
+from auxlearn.encoders.source import encoder_content
+from tests.data.hub_server import use_hub
 from tests.encoders import replicas
 
 COMMIT = "c" * 40
 REPOSITORY = "allenai/scibert_scivocab_uncased"
-#: For each line that is typed, loads an encoder of the hub in a process that has loaded none.
-PROGRAM = """
-import json, os, sys
-from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.source import encoder_content
-while sys.stdin.readline():
-    if os.fork() == 0:
-        encoder = load_encoder("scibert", ["a", "b"])
-        weight = encoder.body.embeddings.word_embeddings.weight[7, 3].item()
-        found = encoder_content("scibert"), weight, encoder.new_language_model_head
-        print(json.dumps(found), flush=True)
-        os._exit(0)
-    os.wait()
-"""
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -84,25 +72,27 @@ def hub():
     thread.join()
 
 
+def load():
+    encoder = load_encoder("scibert", ["a", "b"])
+    weight = encoder.body.embeddings.word_embeddings.weight[7, 3].item()
+    return encoder_content("scibert"), weight, encoder.new_language_model_head
+
+
 @pytest.fixture
-def loaded(hub, tmp_path):
-    """Let the program load where the hub is at its address, and nothing says that it is offline."""
+def loaded(hub, tmp_path, monkeypatch):
+    """Load where the hub is at its address, in a fork of this process, each time a new one."""
     address = f"http://127.0.0.1:{hub.server_port}"
-    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path)}
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"):
-        environment.pop(name, None)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", PROGRAM], env=environment, **pipes) as process:
+    use_hub(monkeypatch, tmp_path, address)
+    monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", address)
 
-        def load():
-            process.stdin.write("\n")
-            process.stdin.flush()
-            return json.loads(process.stdout.readline())
+    def in_a_fork():
+        with ProcessPoolExecutor(1, get_context("fork")) as pool:
+            return pool.submit(load).result()
 
-        yield load
-        process.kill()
+    return in_a_fork
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_from_a_hub_that_answers_and_then_from_its_cache(loaded):
     content, weight, new_head = found = loaded()
     assert content == {"commit": COMMIT, "weights": "pytorch_model.bin"}
