@@ -41,17 +41,20 @@ if TYPE_CHECKING:
 
 #: Files that take longest, begun first: one of them begun last would keep a single worker busy.
 LONGEST = (
-    "training/test_processes.py",
+    "test_conformance.py",
     "kinds/test_runs.py",
     "accelerator/test_accelerator.py",
-    "test_conformance.py",
+    "data/test_pydocs.py",
     "sweeps/test_executors.py",
-    "sweeps/test_trackers.py",
-    "reports/test_page.py",
+    "encoders/test_families.py",
     "sweeps/test_branches.py",
-    "training/test_run.py",
-    "hardening/test_bad_input.py",
     "sweeps/test_execute.py",
+    "training/test_processes.py",
+    "training/test_run.py",
+    "cli/test_help_examples.py",
+    "reports/test_page.py",
+    "sweeps/test_trackers.py",
+    "hardening/test_bad_input.py",
     "comparison/test_kinds.py",
 )
 
