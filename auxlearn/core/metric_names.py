@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -42,3 +42,13 @@ class Quantity(StrEnum):
         """Return the values that a row has of this quantity, by objective or metric."""
         prefix = self.key("")
         return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
+
+
+def factor_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the latest weights of factors in ``metrics.jsonl``, by task, axis and value."""
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for row in rows:
+        for key, weight in Quantity.FACTOR.read(row).items():
+            task, axis, value = key.split("/", 2)
+            table.setdefault(task, {}).setdefault(axis, {})[value] = weight
+    return table

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import DataError, did_you_mean, shorten, some_of
+from auxlearn.core.settings import Columns
+from auxlearn.core.table import Table
 from auxlearn.kinds.base import Kind
 from auxlearn.kinds.choose import CLASSIFICATION
 
@@ -26,6 +29,9 @@ SPLIT_COLUMN = "split"  # column that divides a single table into splits, if the
 #: Columns by whose values predictions are joined to their examples, and the most characters there.
 ID_COLUMNS = ("id", "idx", "guid", "uid", "example_id")
 LONGEST_ID = 64
+
+_MOST_SPLITS = 100  # different values of a column that names splits
+_HELD_OUT = re.compile("test|eval|valid|hold.?out", re.IGNORECASE)
 
 
 def split_name(stem: str) -> str:
@@ -83,6 +89,47 @@ def in_reading_order(names: Iterable[str]) -> list[str]:
     """Return train, dev and test, as far as they are there, then the others by name."""
     known = set(names)
     return [*(name for name in CORE_SPLITS if name in known), *sorted(known - {*CORE_SPLITS})]
+
+
+def as_one_split(table: Table, columns: Columns, split: str) -> Table:
+    """Return a table that is read as one split; refuse rows that a column says are of others."""
+    used = (columns.text, columns.text_pair, columns.label)
+    for name in (name for name in table.columns if name not in used and split in CORE_SPLITS):
+        values = {one.strip() if isinstance(one, str) else "" for one in table.columns[name]}
+        if len(values) > _MOST_SPLITS:
+            continue
+        names = {split_names([one])[one] for one in values}
+        others = names & {*CORE_SPLITS} - {split}
+        if name == SPLIT_COLUMN and others:
+            advice = f", but all rows are read as {split}: write one table of all, or remove it"
+        elif len(names) > 1 and (
+            names <= {*CORE_SPLITS}
+            or {"train", "test"} <= names
+            or ("train" in names and any(map(_HELD_OUT.search, values)))
+        ):
+            advice = f": if it divides the table into splits, rename it to '{SPLIT_COLUMN}', else "
+            advice += "remove it"
+        else:
+            continue
+        shown = some_of(sorted(values))
+        raise DataError(f"{table.where}: column '{shorten(name)}' holds {shown}{advice}")
+    return table
+
+
+class Tables(Mapping[str, Table]):
+    """The tables of the splits of a data set, each of which is read when it is asked for."""
+
+    def __init__(self, readers: Mapping[str, Callable[[], Table]], columns: Columns) -> None:
+        self._readers, self._columns = readers, columns
+
+    def __getitem__(self, split: str) -> Table:
+        return as_one_split(self._readers[split](), self._columns, split)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
 
 
 @dataclass(frozen=True, repr=False)

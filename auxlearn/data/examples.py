@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,10 @@ from auxlearn.core.settings import Columns, label_text
 from auxlearn.core.table import Table
 from auxlearn.data.dataset import (
     CORE_SPLITS,
-    SPLIT_COLUMN,
     Split,
     TextDataset,
     find_split,
     in_reading_order,
-    split_names,
 )
 from auxlearn.data.parquet import check_one_meaning
 from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable
@@ -41,9 +39,6 @@ LACKED = "has labels that train lacks"
 
 PREDICTED_LABEL = "predicted_label"  # column that predictions are written to
 LOG_PROBABILITY = "log_probability"  # column that scores of texts are written to
-
-_MOST_SPLITS = 100  # different values of a column that names splits
-_HELD_OUT = re.compile("test|eval|valid|hold.?out", re.IGNORECASE)
 
 LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 bytes per character
 
@@ -315,47 +310,6 @@ def _unknown(examples: RawExamples, label_names: tuple[str, ...]) -> dict[str, N
     known = set(label_names)
     names = (name for label in examples.labels or () for name in examples.kind.names(label))
     return dict.fromkeys(name for name in names if name not in known)
-
-
-def as_one_split(table: Table, columns: Columns, split: str) -> Table:
-    """Return a table that is read as one split; refuse rows that a column says are of others."""
-    used = (columns.text, columns.text_pair, columns.label)
-    for name in (name for name in table.columns if name not in used and split in CORE_SPLITS):
-        values = {one.strip() if isinstance(one, str) else "" for one in table.columns[name]}
-        if len(values) > _MOST_SPLITS:
-            continue
-        names = {split_names([one])[one] for one in values}
-        others = names & {*CORE_SPLITS} - {split}
-        if name == SPLIT_COLUMN and others:
-            advice = f", but all rows are read as {split}: write one table of all, or remove it"
-        elif len(names) > 1 and (
-            names <= {*CORE_SPLITS}
-            or {"train", "test"} <= names
-            or ("train" in names and any(map(_HELD_OUT.search, values)))
-        ):
-            advice = f": if it divides the table into splits, rename it to '{SPLIT_COLUMN}', else "
-            advice += "remove it"
-        else:
-            continue
-        shown = some_of(sorted(values))
-        raise DataError(f"{table.where}: column '{shorten(name)}' holds {shown}{advice}")
-    return table
-
-
-class Tables(Mapping[str, Table]):
-    """The tables of the splits of a data set, each of which is read when it is asked for."""
-
-    def __init__(self, readers: Mapping[str, Callable[[], Table]], columns: Columns) -> None:
-        self._readers, self._columns = readers, columns
-
-    def __getitem__(self, split: str) -> Table:
-        return as_one_split(self._readers[split](), self._columns, split)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._readers)
-
-    def __len__(self) -> int:
-        return len(self._readers)
 
 
 def read_dataset(

@@ -16,12 +16,13 @@ from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import LARGEST_FILE, Table
 from auxlearn.data.dataset import (
     CORE_SPLITS,
+    Tables,
     TextDataset,
     in_reading_order,
     split_name,
     split_names,
 )
-from auxlearn.data.examples import Tables, read_dataset
+from auxlearn.data.examples import read_dataset
 from auxlearn.data.tables import READ_FORMATS, check_format, decoded, read_table, read_tables
 
 #: File of the names of the classes in order, where the copy of a data set in memory has any.

@@ -18,8 +18,8 @@ from auxlearn.core.hub import repository_info
 from auxlearn.core.rng import ONE_THREAD
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import LARGEST_FILE, Table, joined
-from auxlearn.data.dataset import TextDataset, split_names
-from auxlearn.data.examples import Tables, read_dataset
+from auxlearn.data.dataset import Tables, TextDataset, split_names
+from auxlearn.data.examples import read_dataset
 from auxlearn.data.parquet import by_name, check_one_meaning, class_names_of
 from auxlearn.data.tables import FORMATS, READ_FORMATS, read_tables
 from auxlearn.kinds.base import WORD_LABELS, all_kinds, kind_of

@@ -18,8 +18,8 @@ from auxlearn.core.settings import USUAL, Columns, Fold
 from auxlearn.core.table import Table
 from auxlearn.core.validation import Settings, validate
 from auxlearn.core.yaml_files import read_yaml
-from auxlearn.data.dataset import CORE_SPLITS, Split, TextDataset, find_split, split_name
-from auxlearn.data.examples import Tables, parse_examples, read_dataset, to_split
+from auxlearn.data.dataset import CORE_SPLITS, Split, Tables, TextDataset, find_split, split_name
+from auxlearn.data.examples import parse_examples, read_dataset, to_split
 from auxlearn.data.folders import folder_tables, is_repository, read_folder
 from auxlearn.data.memory import WHERE, divided, in_memory, memory_tables, read_memory
 from auxlearn.data.splits import hold_out, take_fold

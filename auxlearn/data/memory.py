@@ -20,8 +20,8 @@ from auxlearn.core.errors import (
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table, check_columns
-from auxlearn.data.dataset import SPLIT_COLUMN, TextDataset, split_names
-from auxlearn.data.examples import as_one_split, read_dataset
+from auxlearn.data.dataset import SPLIT_COLUMN, TextDataset, as_one_split, split_names
+from auxlearn.data.examples import read_dataset
 from auxlearn.data.folders import LABEL_NAMES
 
 WHERE = "data in memory"

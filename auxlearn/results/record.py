@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,6 @@ from auxlearn.core.files import (
     write_checked_json,
     write_json,
 )
-from auxlearn.core.metric_names import Quantity
 from auxlearn.core.registry import KINDS, canonical
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.classification import SPARSE_KEYS
@@ -496,13 +495,3 @@ def recorded_file(run: Path, name: str) -> Path:
     except (OSError, Damaged) as error:
         raise RunError(unusable(path, error, "delete the folder and run again")) from None
     return path
-
-
-def factor_table(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the latest weights of factors in ``metrics.jsonl``, by task, axis and value."""
-    table: dict[str, dict[str, dict[str, float]]] = {}
-    for row in rows:
-        for key, weight in Quantity.FACTOR.read(row).items():
-            task, axis, value = key.split("/", 2)
-            table.setdefault(task, {}).setdefault(axis, {})[value] = weight
-    return table

@@ -17,6 +17,7 @@ from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.core.files import expand, replaced_folder, verify_export, write_manifest
+from auxlearn.core.metric_names import factor_table
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import REPORTERS
@@ -42,7 +43,6 @@ from auxlearn.results.record import (
     DatasetRecord,
     Evaluation,
     RunResults,
-    factor_table,
 )
 from auxlearn.training.checkpoint import CheckpointFolder
 from auxlearn.training.gradient_log import GradientLog

@@ -11,9 +11,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from auxlearn.core.files import read_json
+from auxlearn.core.metric_names import factor_table
 from auxlearn.results.figures import COLOURS, save_figure
 from auxlearn.results.plots import RunPlots, draw, draw_smoothed, plot_run
-from auxlearn.results.record import RunResults, factor_table
+from auxlearn.results.record import RunResults
 from tests.results import examples
 
 
