@@ -269,7 +269,7 @@ def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[
             raise
         raise PluginError(
             f"{plugin_title(plugin, name)} failed in {method} ({named_fault(error)}): "
-            "correct it; --debug shows where"
+            "correct it; its traceback (--debug) shows where"
         ) from error
 
 

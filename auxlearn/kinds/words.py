@@ -73,7 +73,8 @@ class WordKind(Kind):
         for row, (text, tags) in enumerate(zip(texts, labels, strict=True)):
             if (words := len(text.split(" "))) != len(tags):
                 raise DataError(
-                    f"{table.place(row)}: {words} words but {len(tags)} tags: each word has one"
+                    f"{table.place(row)}: {words} words but {len(tags)} tags: each word has one, "
+                    "in the column that --label-column names"
                 )
 
     @abstractmethod

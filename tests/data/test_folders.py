@@ -172,7 +172,8 @@ def test_what_is_damaged_or_missing_is_one_line(tmp_path):
     assert "train.parquet" in message(tmp_path)
     (tmp_path / "train.parquet").unlink()
     write_splits(tmp_path, train=[{"tokens": ["a", "b"], "ner_tags": [0]}])
-    assert message(tmp_path) == "train.jsonl:1: 2 words but 1 tags: each word has one"
+    problem = "train.jsonl:1: 2 words but 1 tags: each word has one"
+    assert message(tmp_path) == f"{problem}, in the column that --label-column names"
     assert message(tmp_path / "nothing").startswith("there is no folder")
 
 
