@@ -29,6 +29,8 @@ SECOND_TEXT = re.compile(
 )
 
 _QUOTED = re.compile(r"\s*(['\"]).*\1\s*", re.DOTALL)
+#: A text with its label before it, as of fastText, or a word with its tag.
+_LABELLED = re.compile(r"__label__\S+\s.+|\S+\s(.+\s)?([BILSEU]-\S+|O)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,11 @@ def doubtful_texts(texts: Sequence[str], label_names: Sequence[str] = ()) -> Ite
         yield (
             f"each text is a list ({shorten(texts[0], 30)}), whose brackets and quotation "
             "marks are read as part of it: join its items to a text"
+        )
+    if texts and all(map(_LABELLED.fullmatch, texts)) and any(text[-1] != "O" for text in texts):
+        yield (
+            f"each text has its label in it ({shorten(texts[0], 30)}), which is read as part of "
+            "it: leave the labels out"
         )
 
 

@@ -137,6 +137,10 @@ AS_THEY_STAND = {
     "one text that is a quotation": (["'a'", "b"], "xy", ""),
     "lists": (["['a', 'b']", "['c']"], "xy", "each text is a list (['a', 'b'])"),
     "one list, and what begins like one": (["['a', 'b']", "[E1] a [/E1]"], "xy", ""),
+    "fastText's lines": (["__label__x a b", "__label__y c"], "xy", "each text has its label in it"),
+    "a word and its tag as texts": (["Ann B-PER", "went O"], "xy", "each text has its label in it"),
+    "one text that has its label": (["__label__x a b", "c"], "xy", ""),
+    "texts that end with a grade": (["blood type O", "type O"], "xy", ""),
     "commas alone": ("abc", ["x, y", "x, z", "y, z"], "label 'x, y' (and 2 more) is read as a"),
     "commas in names": ("abc", ["Sci, Tech", "Arts, Film", "Arts, Music"], ""),
     "doccano": (
