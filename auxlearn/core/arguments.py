@@ -7,7 +7,8 @@ import os
 import re
 import types
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
@@ -102,6 +103,16 @@ def settings_of(function: Callable[..., Any]) -> type[Settings]:
     """Return the class of settings that the arguments of a :func:`checked` function are."""
     settings: type[Settings] = vars(function)["settings"]()
     return settings
+
+
+@contextmanager
+def named_as_in_a_file() -> Iterator[None]:
+    """Name settings in errors as a file does: options are those of the run's own data set."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (_in_python(str(error)),)
+        raise
 
 
 def _in_python(message: str, parameters: Collection[str] = ()) -> str:

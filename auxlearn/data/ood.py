@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from auxlearn.core.arguments import named_as_in_a_file
 from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import OODSource
@@ -162,6 +163,7 @@ def check_pairs(name: str, split: Split, trained_on_pairs: bool | None) -> None:
         )
 
 
+@named_as_in_a_file()
 def load_ood_set(
     source: OODSource,
     dataset: str,

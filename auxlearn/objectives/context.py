@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from auxlearn.core import rng
+from auxlearn.core.arguments import named_as_in_a_file
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import ConfigError, DataError
 from auxlearn.core.files import user_path
@@ -283,7 +284,8 @@ class ObjectiveContext:
             ``further = context.load_dataset("nyu-mll/glue:qqp")``, then
             ``self.texts = context.tokenize_split(further.splits["train"])``
         """
-        dataset = load_dataset(source, columns=columns)
+        with named_as_in_a_file():
+            dataset = load_dataset(source, columns=columns)
         self.tracker.dataset(self.name, source, columns, dataset)
         train = dataset.splits["train"]
         doubtful = (f"train: {remark}" for remark in doubtful_texts(train.texts, train.label_names))

@@ -206,6 +206,10 @@ def test_a_set_that_is_unavailable_or_has_the_name_of_a_split_is_an_error(tmp_pa
             OODSource(dataset=str(folder), name="extra"),
             "'own' has a split 'extra': give the out-of",
         ),
+        (
+            OODSource(dataset=str(folder), name="x", label_column="gold"),
+            "another column is named with label_column",
+        ),
     ):
         with pytest.raises(DataError, match=said):
             load_ood_sets([given], str(folder), dataset)
