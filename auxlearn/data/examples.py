@@ -29,7 +29,7 @@ from auxlearn.data.dataset import (
     in_reading_order,
 )
 from auxlearn.data.parquet import check_one_meaning
-from auxlearn.data.tables import HALF_A_PAIR, as_json, is_encodable
+from auxlearn.data.tables import HALF_A_PAIR, as_json, divided_otherwise, is_encodable
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
 from auxlearn.kinds.columns import find_text, named, passed_over
@@ -448,8 +448,8 @@ def no_column(table: Table, name: str, role: str, advice: str = "") -> DataError
     near = f"; {hint}" if hint else ""
     if role == "label" and "score" in found:
         near = "; numbers to predict, with a decimal point, are read by --label-column score"
-    if len(table.columns) == 1 and (mark := re.search(r"[;,|\t]", next(iter(table.columns)))):
-        near = f"; cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs"
+    if divided := divided_otherwise(table.columns):
+        near = f"; {divided}"
     return DataError(
         f"{table.where} has no {role.replace('-', ' ')} column '{shorten(name)}': its columns are "
         f"{some_of(found)}{near} ({advice})"

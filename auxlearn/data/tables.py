@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -276,9 +276,10 @@ def _below_header(
             empty += 1
             continue
         if len(cells) != len(names):
+            fix = f"fix the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
             raise DataError(
                 f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
-                f"fix the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
+                f"{divided_otherwise(names) or fix}"
             )
         kept.append((number, cells))
         size += sum(map(len, cells))
@@ -286,6 +287,12 @@ def _below_header(
             yield table()
             kept, size = [], 0
     yield table()
+
+
+def divided_otherwise(header: Collection[str]) -> str:
+    """Return what a header of one name says that has several, divided by another character."""
+    mark = re.search(r"[;,|\t]", next(iter(header))) if len(header) == 1 else None
+    return f"cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs" if mark else ""
 
 
 _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"

@@ -331,9 +331,10 @@ def test_all_columns_and_that_of_scores_are_named(tmp_path):
         load(written(tmp_path, ["0,5", "1,5"], suffix=".csv", column="score"))
 
 
+@pytest.mark.parametrize("text", ["a", "a, b"])
 @pytest.mark.parametrize(("suffix", "mark"), [(".csv", ";"), (".csv", "\t"), (".tsv", ",")])
-def test_columns_by_another_separator_are_said(suffix, mark, tmp_path):
-    (tmp_path / f"train{suffix}").write_text(f"text{mark}label\na{mark}x\n")
+def test_columns_by_another_separator_are_said(suffix, mark, text, tmp_path):
+    (tmp_path / f"train{suffix}").write_text(f"text{mark}label\n{text}{mark}x\n")
     with one_line(DataError, f"cells are divided by {mark!r}, but .csv needs commas"):
         load(tmp_path)
 
