@@ -262,13 +262,18 @@ def _below_header(
 ) -> Iterator[Table]:
     """Yield the rows below a header, so many characters of them at a time; none in the last."""
     names = [name.strip() for name in next(rows, (1, []))[1]]
-    check_columns(path, names)
+    nameless = names.count("")  # one is an index; more are what a spreadsheet writes beside a table
+    left_out = nameless if 1 < nameless < len(names) else 0
+    places = {at: name for at, name in enumerate(names) if name or not left_out}
+    check_columns(path, list(places.values()))
     kept: list[tuple[int, list[str]]] = []
     empty = size = 0
 
     def table() -> Table:
-        columns = {name: [cells[at] for _, cells in kept] for at, name in enumerate(names)}
+        columns = {name: [cells[at] for _, cells in kept] for at, name in places.items()}
         notes = (f"rows of empty cells that were left out: {empty:,}",) if empty else ()
+        if left_out:
+            notes += (f"columns without a name that were left out: {left_out:,}",)
         return Table(str(path), columns, [number for number, _ in kept], notes=notes)
 
     for number, cells in rows:

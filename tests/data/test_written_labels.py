@@ -572,6 +572,19 @@ def test_the_metric_of_tags_follows_them_wherever_the_kind_comes_from(tag, metri
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_columns_without_a_name_beside_a_table(suffix, tmp_path):
+    """As spreadsheets write them: the spam collection of SMS messages has three."""
+    mark = "," if suffix == ".csv" else "\t"
+    for name in ("train", "dev"):
+        rows = ["v1,v2,,,", "ham,a,,,", "spam,b,,of b,"]
+        (tmp_path / f"{name}{suffix}").write_text("\n".join(rows).replace(",", mark))
+    found = load_dataset(str(tmp_path), columns=Columns(text_column="v2", label_column="v1"))
+    assert found.splits["train"].texts == ("a", "b")
+    assert not found.splits["train"].meta
+    assert "train, dev: columns without a name that were left out: 3" in found.notes
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_rows_of_empty_cells_and_headers_among_the_rows(suffix, tmp_path):
     """As spreadsheets write below a table, and as files that were joined have."""
     mark = "," if suffix == ".csv" else "\t"
