@@ -271,10 +271,9 @@ def _below_header(
 
     def table() -> Table:
         columns = {name: [cells[at] for _, cells in kept] for at, name in places.items()}
-        notes = (f"rows of empty cells that were left out: {empty:,}",) if empty else ()
-        if left_out:
-            notes += (f"columns without a name that were left out: {left_out:,}",)
-        return Table(str(path), columns, [number for number, _ in kept], notes=notes)
+        counts = {"rows of empty cells": empty, "columns without a name": left_out}
+        notes = [f"{what} that were left out: {count:,}" for what, count in counts.items() if count]
+        return Table(str(path), columns, [number for number, _ in kept], notes=tuple(notes))
 
     for number, cells in rows:
         if len(cells) > 1 and not any(map(str.strip, cells)):  # as spreadsheets write below a table
