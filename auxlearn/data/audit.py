@@ -130,26 +130,36 @@ def audit(dataset: TextDataset) -> Audit:
     )
 
 
-def doubtful_texts(texts: Sequence[str], label_names: Sequence[str] = ()) -> Iterator[str]:
+def doubtful_texts(split: Split) -> Iterator[str]:
     """Yield what texts, or names of labels, say against how they were read."""
-    if empty := [text for text in texts if text in NULL_LABELS - {"-", "--", "?"}]:
-        shown = some_of(map(repr, dict.fromkeys(empty)))
-        yield f"texts that look like a missing value: {len(empty):,} ({shown})"
-    for what, values in (("text", texts), ("label", label_names)):
-        if values and all(map(_QUOTED.fullmatch, values)):
+    for what, texts in {"text": split.texts, "second text": split.text_pairs or ()}.items():
+        if empty := [text for text in texts if text in NULL_LABELS - {"-", "--", "?"}]:
+            shown = some_of(map(repr, dict.fromkeys(empty)))
+            yield f"{what}s that look like a missing value: {len(empty):,} ({shown})"
+        if texts and all(listed(text) is not None for text in texts):
             yield (
-                f"each {what} stands in quotation marks, which are read as part of it: CSV quotes "
-                'a cell by ", without a space before it'
+                f"each {what} is a list ({shorten(texts[0], 30)}), whose brackets and quotation "
+                "marks are read as part of it: join its items to a text"
             )
-    if texts and all(listed(text) is not None for text in texts):
+        # A sentence may end with the word O.
+        if (
+            texts
+            and all(map(_LABELLED.fullmatch, texts))
+            and any(text[-1] != "O" for text in texts)
+        ):
+            yield (
+                f"each {what} has its label in it ({shorten(texts[0], 30)}), which is read as part "
+                "of it: leave the labels out"
+            )
+        yield from _quoted(what, texts)
+    yield from _quoted("label", split.label_names)
+
+
+def _quoted(what: str, values: Sequence[str]) -> Iterator[str]:
+    if values and all(map(_QUOTED.fullmatch, values)):
         yield (
-            f"each text is a list ({shorten(texts[0], 30)}), whose brackets and quotation "
-            "marks are read as part of it: join its items to a text"
-        )
-    if texts and all(map(_LABELLED.fullmatch, texts)) and any(text[-1] != "O" for text in texts):
-        yield (
-            f"each text has its label in it ({shorten(texts[0], 30)}), which is read as part of "
-            "it: leave the labels out"
+            f"each {what} stands in quotation marks, which are read as part of it: CSV quotes a "
+            'cell by ", without a space before it'
         )
 
 
@@ -165,7 +175,7 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
             )
     doubtful: dict[str, list[str]] = defaultdict(list)
     for split in dataset.splits.values():
-        for remark in doubtful_texts(split.texts, split.label_names):
+        for remark in doubtful_texts(split):
             doubtful[remark].append(split.name)
     yield from (f"{', '.join(names)}: {remark}" for remark, names in doubtful.items())
     numbers = [name for name in train.label_names if name.lstrip("+-").isdecimal()]

@@ -44,6 +44,8 @@ LONGEST_TEXT = 1_000_000  # characters of a text: tokenising one takes some 200 
 
 _SENTENCE_NUMBER = re.compile(r"(?i)sent(ence)?[ _.:-]*(#|id|idx|index|no|nr|num|number)?\.?")
 
+_HIDDEN = "its labels are hidden"
+
 _BYTES = re.compile(r"b(['\"]).*\1", re.DOTALL)  # as PAWS-QQP is, made with Python 3
 
 
@@ -224,7 +226,7 @@ def _hidden_labels(table: Table, columns: Columns, train: Table) -> str:
         for one in (table, train)
     )
     hidden = {"-1", "-1.0"} - known
-    return "its labels are hidden" if labels <= {"None", "", *hidden} else ""
+    return _HIDDEN if labels <= {"None", "", *hidden} else ""
 
 
 def parse_splits(
@@ -246,9 +248,10 @@ def parse_splits(
         if name not in CORE_SPLITS and fault:
             notes.append(f"{shorten(Path(table.where).name)} was left out: {fault}")
             continue
-        # A file beside the splits may well hold texts to predict, of which the user is to know.
-        may_lack = name == "test" or table.class_names is not None
-        if train and may_lack and (reason := _hidden_labels(table, columns, train)):
+        reason = _hidden_labels(table, columns, train) if train else ""
+        # Beside the splits, texts without labels are those to predict.
+        left_out = name not in CORE_SPLITS and reason == _HIDDEN
+        if reason and (left_out or name == "test" or table.class_names is not None):
             notes.append(f"{table.where}: left out, as {reason}")
             continue
         train = table if name == "train" else train
@@ -398,8 +401,10 @@ def _by_names_of_train(
         if split not in CORE_SPLITS and not columns.only_evaluated:
             note += (
                 f", and is not evaluated, as train lacks {some_of(lacked)}: --labels gives a label "
-                "its class, --unknown-labels count counts them as wrong"
+                "its class"
             )
+            if lacked != present_names(examples):
+                note += ", --unknown-labels count counts them as wrong"
         return to_split(examples, split), note
     return to_split(examples, split, names, f" ({examples.kind.advice(present)})"), ""
 

@@ -20,7 +20,7 @@ from auxlearn.core.errors import (
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
 from auxlearn.core.table import Table, check_columns
-from auxlearn.data.dataset import SPLIT_COLUMN, TextDataset, as_one_split, split_names
+from auxlearn.data.dataset import CORE_SPLITS, SPLIT_COLUMN, TextDataset, as_one_split, split_names
 from auxlearn.data.examples import read_dataset
 from auxlearn.data.folders import LABEL_NAMES
 
@@ -82,7 +82,7 @@ def memory_tables(
         names = (columns.text, columns.text_pair, columns.label)
         class_names = () if columns.renamed else data.class_names
         data = {name: list(one.rows(*names)) for name, one in data.everything.items()}
-    if is_table(data):
+    if is_table(data) and not _are_splits(data, columns):
         return divided(_table(data, WHERE, columns), columns, split_column, only)
     if not isinstance(data, Mapping) or not data:
         raise DataError(
@@ -207,6 +207,13 @@ def is_table(data: Any) -> bool:
     if isinstance(data, Mapping):
         return bool(data) and all(map(_is_column, data.values()))
     return isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data)
+
+
+def _are_splits(data: Any, columns: Columns) -> bool:
+    """Return whether a mapping has splits, of whatever, and not columns."""
+    if not isinstance(data, Mapping) or not data or columns.text in data:
+        return False
+    return {*split_names(map(str, data)).values()} <= {*CORE_SPLITS}
 
 
 def _is_column(values: Any) -> bool:

@@ -65,7 +65,9 @@ def map_labels(
     targets = [None if place is None else found[place] for place in reached]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
-        counts = "; 'unknown_labels: count' of this set counts unknown labels as wrong"
+        counts = (
+            "" if count else "; 'unknown_labels: count' of this set counts unknown ones as wrong"
+        )
         fault = f"no counterpart for {some_of(unmatched or unreached)}"
         raise _no_match(where, found, model, fault, counts)
     if len(set(targets)) == 1:
@@ -262,7 +264,7 @@ def load_ood_sets(
         for found in sets
         for note in (
             *found.split.notes,
-            *doubtful_texts(found.split.texts, found.split.label_names),
+            *doubtful_texts(found.split),
         )
     ]
     return sets, [*read, *notes]

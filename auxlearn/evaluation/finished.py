@@ -105,7 +105,7 @@ def evaluate(
     read = {name: read_evaluated(data, split, config, split_column) for name, data in sets.items()}
     reporter = default_reporter(verbose)
     for name, (evaluated, _) in read.items():
-        for note in (*evaluated.notes, *doubtful_texts(evaluated.texts, evaluated.label_names)):
+        for note in (*evaluated.notes, *doubtful_texts(evaluated)):
             reporter.message(f"{name}: {note}")
     mapped: dict[str, OODSet] = {}
     if foreign := sorted(labels_as_texts(labels or {}).keys() - set(trained.dataset.label_names)):

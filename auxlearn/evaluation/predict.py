@@ -225,7 +225,8 @@ def classify(
         for name, column in added.items():
             by_row = dict(zip(rows, column, strict=True))
             added[name] = [by_row.get(row) for row in range(len(table))]
-    notes = [*classifier.notes, *doubtful_texts(texts)]
+    predicted = Split("texts", texts, None, (), None if pairs is None else tuple(pairs))
+    notes = [*classifier.notes, *doubtful_texts(predicted)]
     table = replace(table, columns=table.columns | added, notes=(*table.notes, *notes))
     if output is not None:
         write_table(output, table)

@@ -288,7 +288,7 @@ class ObjectiveContext:
             dataset = load_dataset(source, columns=columns)
         self.tracker.dataset(self.name, source, columns, dataset)
         train = dataset.splits["train"]
-        doubtful = (f"train: {remark}" for remark in doubtful_texts(train.texts, train.label_names))
+        doubtful = (f"train: {remark}" for remark in doubtful_texts(train))
         for note in (*dataset.notes, *doubtful):
             if not note.startswith("no test split"):  # which is not read
                 self.say(f"{self.name}: data set {dataset.name}: {note}")

@@ -241,6 +241,10 @@ MISTAKES = {
         pd.concat({"a": PLAIN}, axis=1),
         "the columns of the DataFrame have 2 levels: keep one, as by droplevel(0, axis=1)",
     ),
+    "lists of texts and of labels as splits": (
+        {"train": (["a", "b"], [0, 1]), "test": (["c"], [0])},
+        "split 'train' of data in memory: (['a', 'b'], [0, 1]) (tuple) is not a table: give a Data",
+    ),
     "a path as a split": ({"train": PLAIN, "../x": PLAIN}, "'../x' is not a plain name"),
     "two dev splits": ({"train": PLAIN, "dev": PLAIN, "Dev": PLAIN}, "'dev', 'Dev' are one split"),
     "splits in the index": (

@@ -125,8 +125,11 @@ def test_numbers_far_from_zero_and_columns_of_texts_that_are_not_read_are_named(
         assert f"label 'a{mark}b' is read as a class of its own" in joined
     assert "labels that differ only in" in remarks([True, 0, 1] * 2)
     assert remarks(["Paris, UK", "London, UK"] * 3) == ""
-    missing = remarks(list("ababab"), text=["a", "nan", "N/A", "none", "nan", "?"])
-    assert missing == "train, dev: texts that look like a missing value: 3 ('nan', 'N/A')"
+    values = ["a", "nan", "N/A", "none", "nan", "?"]
+    for column, what in {"text": "texts", "text_pair": "second texts"}.items():
+        missing = remarks(list("ababab"), **{column: values})
+        said = f"{what} that look like a missing value: 3 ('nan', 'N/A')"
+        assert missing == f"train, dev: {said}"
     assert remarks(list("ababab"), source=["a site on the web"] * 6, id=list("uvwxyz")) == ""
 
 

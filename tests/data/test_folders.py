@@ -83,12 +83,14 @@ def test_further_files_are_splits_by_their_name(tmp_path):
         test_revised=ROWS[:1],
         corpus=[{"text": "no label here"}],
         other=[{"text": "a", "label": "x"}, {"text": "b", "label": "y"}],
+        partly=[{"text": "a", "label": "x"}, {"text": "b", "label": "good"}],
+        unsupervised=[{"text": "a", "label": -1}],
         settings=[{"key": "value"}],
         test_new=[{**ROWS[0], "predicted_label": "good"}],
         scores=[{"text": 0, "form": "a fine day", "log_probability": -9.5}],
     )
     dataset = read_folder(tmp_path)
-    assert set(dataset.splits) == {"train", "test_revised", "corpus", "other"}
+    assert set(dataset.splits) == {"train", "test_revised", "corpus", "other", "partly"}
     assert dataset.splits["test_revised"].labels == (1,)
     assert dataset.splits["corpus"].labels is None
     assert dataset.splits["other"].label_names == ("x", "y")
@@ -96,7 +98,10 @@ def test_further_files_are_splits_by_their_name(tmp_path):
         "scores.jsonl was left out: its column 'log_probability' holds scores",
         "settings.jsonl was left out: it has no column 'text'",
         "test_new.jsonl was left out: its column 'predicted_label' holds predictions",
+        f"{tmp_path / 'unsupervised.jsonl'}: left out, as its labels are hidden",
         "split 'other' keeps its own labels: x, y, and is not evaluated, as train lacks x, y: "
+        "--labels gives a label its class",
+        "split 'partly' keeps its own labels: good, x, and is not evaluated, as train lacks x: "
         "--labels gives a label its class, --unknown-labels count counts them as wrong",
     )
 
