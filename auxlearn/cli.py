@@ -128,8 +128,9 @@ def _refuse_repeated(
     with click.Context(command, ctx, name, **command.context_settings) as inner:
         _, rest, order = command.make_parser(inner).parse_args(list(args))
         for option, count in Counter(order).items():
-            several = not isinstance(option, click.Option) or option.multiple or option.is_flag
-            if count > 1 and not several:
+            if count < 2 or not isinstance(option, click.Option) or option.multiple:
+                continue
+            if option.secondary_opts or not option.is_flag:  # of the one flag it says the same
                 flag = option.opts[0]
                 raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
         if isinstance(command, click.Group) and rest:

@@ -69,8 +69,8 @@ def _chosen(plugin: str, extra: list[str]) -> list[tuple[Registry, str, dict[str
         ]
         if not named:
             raise ConfigError(
-                f"{plugin} registers nothing: put @register_task, @register_loss or "
-                "@register_weighting above a class"
+                f"{plugin} registers no task, loss or weighting, which are what is checked: put "
+                "@register_task, @register_loss or @register_weighting above a class"
             )
     else:
         name = canonical(plugin)

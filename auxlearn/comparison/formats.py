@@ -16,6 +16,7 @@ from auxlearn.comparison.methods import Method
 from auxlearn.comparison.result import Block, MetricComparison, methods_in
 from auxlearn.comparison.tables import RUN_COLUMNS, Layout, Part, RunColumn, legend, mean_of, parts
 from auxlearn.core.arguments import UserPath, checked
+from auxlearn.core.errors import ConfigError, describe
 from auxlearn.core.files import expand, write_text
 from auxlearn.kinds.metrics import metric_title
 from auxlearn.results.outputs import check_output_folder
@@ -192,8 +193,10 @@ class Comparison:
         """Return the comparison as ``markdown``, ``latex`` or ``csv``."""
         if form == "csv":
             return to_csv(self.to_frame())
-        write = {"markdown": self.to_markdown, "latex": self.to_latex}[form]
-        return write(decimals, show)
+        write = {"markdown": self.to_markdown, "latex": self.to_latex}
+        if form not in write:
+            raise ConfigError(f"form: write markdown, latex or csv, got {describe(form)}")
+        return write[form](decimals, show)
 
     @checked
     def save(self, folder: UserPath, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:

@@ -6,18 +6,19 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PrivateAttr,
     ValidationError,
     field_validator,
     model_serializer,
@@ -291,6 +292,19 @@ class Columns(Described):
     def renamed(self) -> dict[str, str]:
         """Class by label of the data, for the labels that ``labels`` names."""
         return {label: name for name, labels in self.labels.items() for label in labels}
+
+    _codes: bool = PrivateAttr(False)
+
+    @property
+    def codes(self) -> bool:
+        """Whether a label such as 428.0 is a name, and not the number 428, as a model has it."""
+        return self._codes
+
+    def of_model(self, label_names: Iterable[str]) -> Self:
+        """Return these settings for data with the classes of a model, which has read them so."""
+        copy = self.model_copy()
+        copy._codes = any(re.fullmatch(r"[+-]?[0-9]+\.[0-9]+", name) for name in label_names)
+        return copy
 
     @property
     def columns(self) -> Columns:

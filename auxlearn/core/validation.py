@@ -106,7 +106,8 @@ def one_or_many(value: Any) -> Any:
         raise ValueError("a set has no order, so that no two processes agree on it: give a list")
     if value is None:
         return ()
-    return (value,) if isinstance(value, str | dict | os.PathLike) else value
+    is_one = isinstance(value, str | os.PathLike) or hasattr(value, "keys")  # as a DataFrame has
+    return (value,) if is_one else value
 
 
 #: Marks a field whose list may be written as its only entry.

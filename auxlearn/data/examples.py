@@ -32,7 +32,7 @@ from auxlearn.data.parquet import check_one_meaning
 from auxlearn.data.tables import HALF_A_PAIR, as_json, divided_otherwise, is_encodable
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
-from auxlearn.kinds.columns import find_text, named, passed_over
+from auxlearn.kinds.columns import find_text, is_list, named, passed_over
 from auxlearn.kinds.labels import check_renamed, sort_labels
 
 LACKED = "has labels that train lacks"
@@ -182,10 +182,16 @@ def _check_answers(table: Table) -> None:
 
 def _found_columns(table: Table, columns: Columns, kind: Kind) -> Columns:
     """Return columns with the names that text and label have in a table."""
+    label = named(table.columns, columns.label, kind.label_columns)
+    if kind.per_token and columns.label_column is None:  # a label beside tags is of the text
+        firsts = {
+            name: next(iter(table.columns.get(name, [])), None) for name in kind.label_columns
+        }
+        label = next((name for name, first in firsts.items() if is_list(first)), label)
     return columns.model_copy(
         update={
             "text_column": find_text(table.columns, columns, kind.text_columns),
-            "label_column": named(table.columns, columns.label, kind.label_columns),
+            "label_column": label,
         }
     )
 

@@ -205,7 +205,10 @@ def is_table(data: Any) -> bool:
     if _is_frame(data) or _from_datasets(data) or _is_arrow(data):
         return True
     if isinstance(data, Mapping):
-        return bool(data) and all(map(_is_column, data.values()))
+        columns = [as_list(column) for column in data.values()]
+        firsts = [next(iter(one), None) for one in columns if isinstance(one, list | tuple)]
+        are_rows = [isinstance(first, Mapping) for first in firsts if first is not None]
+        return bool(data) and len(firsts) == len(columns) and not (are_rows and all(are_rows))
     return isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data)
 
 
@@ -216,14 +219,9 @@ def _are_splits(data: Any, columns: Columns) -> bool:
     return {*split_names(map(str, data)).values()} <= {*CORE_SPLITS}
 
 
-def _is_column(values: Any) -> bool:
-    values = as_list(values)
-    return isinstance(values, list | tuple) and not isinstance(next(iter(values), None), Mapping)
-
-
 def as_list(values: Any) -> Any:
     """Return an array, a Series or a column of ``datasets`` as a list; anything else as it is."""
-    if hasattr(values, "tolist") and getattr(values, "ndim", None) == 1:  # a DataFrame has two
+    if hasattr(values, "tolist") and getattr(values, "ndim", 0) > 0:  # which a DataFrame lacks
         return values.tolist()
     if hasattr(values, "to_arrow") and hasattr(values, "dtype"):
         return values.to_list()

@@ -11,7 +11,7 @@ from typing import Literal
 from auxlearn.core.arguments import named_as_in_a_file
 from auxlearn.core.errors import ConfigError, DataError, shorten, some_of
 from auxlearn.core.files import user_path
-from auxlearn.core.settings import OODSource
+from auxlearn.core.settings import Columns, OODSource
 from auxlearn.data.audit import doubtful_texts
 from auxlearn.data.dataset import Split, TextDataset, find_split
 from auxlearn.data.load import (
@@ -181,7 +181,8 @@ def load_ood_set(
         )
     source = source.model_copy(update={"kind": kind.name})
     source = with_cards(source, dataset, label_names)
-    split = _read(source, source.split)
+    columns = source.columns.of_model(label_names)
+    split = _read(source, source.split, columns)
     check_pairs(source.name, split, pairs)
     for column in source.subsets or ():
         if column not in split.meta:
@@ -194,7 +195,7 @@ def load_ood_set(
         source = source.model_copy(update={"subsets": card_subsets(source, split)})
     partner = None
     if source.pairs is not None:
-        partner = _read(source, source.pairs)
+        partner = _read(source, source.pairs, columns)
         if not _has(source, source.pairs):
             raise DataError(
                 f"'{source.name}': {source.dataset} has no column 'split', so that its examples "
@@ -280,5 +281,5 @@ def _has(source: OODSource, split: str) -> bool:
     return tables is None or find_split(split, tables) in tables
 
 
-def _read(source: OODSource, split: str) -> Split:
-    return load_evaluated(source.dataset, split, source.columns, alone=True)[0]
+def _read(source: OODSource, split: str, columns: Columns) -> Split:
+    return load_evaluated(source.dataset, split, columns, alone=True)[0]

@@ -218,15 +218,17 @@ def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]
     reader, start = csv.reader(lines, strict=True), 1
     # By default the module refuses cells of more than 131,072 characters, for all its users.
     usual = csv.field_size_limit(LONGEST_LINE)
+    header: list[str] = []
     try:
         for cells in reader:
+            header = header or cells
             if cells:
                 yield start, cells
             start = reader.line_num + 1
     except csv.Error as error:
         raise DataError(
             f"{path}:{start}: bad CSV ({error}) in the row that starts here: "
-            "quote the cell properly or use .jsonl"
+            f"{divided_otherwise(header) or 'quote the cell properly or use .jsonl'}"
         ) from error
     finally:
         csv.field_size_limit(usual)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,7 +102,11 @@ def evaluate(
     config = config.model_copy(update={n: v for n, v in changes.items() if v is not None})
     if not any(map(in_memory, sets.values())):
         refuse_for_files(None, split_column)
-    read = {name: read_evaluated(data, split, config, split_column) for name, data in sets.items()}
+    classes = trained.dataset.label_names
+    read = {
+        name: read_evaluated(data, split, config, split_column, classes)
+        for name, data in sets.items()
+    }
     reporter = default_reporter(verbose)
     for name, (evaluated, _) in read.items():
         for note in (*evaluated.notes, *doubtful_texts(evaluated)):
@@ -189,10 +193,17 @@ class _EvaluatedColumns(Columns):
 
 
 def read_evaluated(
-    dataset: Any, split: str, config: RunConfig, split_column: str | None
+    dataset: Any,
+    split: str,
+    config: RunConfig,
+    split_column: str | None,
+    label_names: Sequence[str] = (),
 ) -> tuple[Split, Split | None]:
-    """Return the split to evaluate on, and the train split of the same set if there is one."""
+    """Return the split to evaluate a run with such classes on, and the train split of the same set
+    if there is one.
+    """
     columns = _EvaluatedColumns(**dict(config.columns) | {"kind": kind_of(config.kind).name})
+    columns = columns.of_model(label_names)
     return load_evaluated(dataset, split, columns, split_column=split_column)
 
 

@@ -63,7 +63,7 @@ class Classification(Kind):
         if columns.kind is None and form is None:  # train, which comes first
             check_no_tags(table, column, names, table.columns[columns.text], self.name)
         labels = [columns.renamed.get(name, name) for name in names]
-        return ReadLabels(labels, read.form, found=names)
+        return ReadLabels(labels, read.form, read.notes, names)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
         if len(names) < 2:

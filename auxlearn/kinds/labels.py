@@ -51,7 +51,7 @@ _MANY_NUMBERS, FEW = 50, 3
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
 #: A whole number as programs write a column of floats, in CSV for example.
-_WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0+")
+_WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0")
 #: A number with a decimal comma, or several numbers; and a share in percent.
 _OTHER_NUMBER = re.compile(
     r"[+-]?(\d+(,\d+)+(\.\d+|[eE][+-]?\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?\s*%)"
@@ -71,12 +71,12 @@ def read_names(
     form: str | None,
 ) -> ReadLabels:
     """Return the names of the labels of each row, checked alone and together. If one is a decimal
-    such as ``401.9``, they are :data:`CODES`: ``428.0`` is another one than ``428``.
+    such as ``401.9`` or ``250.00``, they are :data:`CODES`: ``428.0`` is another one than ``428``.
     """
     rows = list(rows)
     if form is None:
         texts = {value for values in rows for value in values if isinstance(value, str)}
-        form = CODES if any(map(_is_fraction, texts)) else ""
+        form = CODES if columns.codes or any(map(_is_code, texts)) else ""
     # Only single classes are guessed from values that may be numbers as well.
     guessed = kind == "classification" != columns.kind
     # A data set has few classes and many examples: each class is checked once.
@@ -97,7 +97,14 @@ def read_names(
     _check_missing(table, column, labels, kind, columns.keep_null_labels)
     if kind == "classification":
         _check_classes(table, column, [name for (name,) in labels], guessed, columns.renamed)
-    return ReadLabels(labels, form)
+    changed = {value: name for (_, value), name in known.items() if f"{name}.0" == value}
+    shown = next((f"'{value}' are read as '{name}'" for value, name in changed.items()), "")
+    return ReadLabels(labels, form, (f"labels such as {shown}",) if shown else ())
+
+
+def _is_code(text: str) -> bool:
+    """Return whether a text is a decimal, and no whole number as programs write it (1.0)."""
+    return bool(_DECIMAL.fullmatch(text.strip())) and not _WHOLE_DECIMAL.fullmatch(text.strip())
 
 
 def _is_fraction(text: str) -> bool:
@@ -140,6 +147,11 @@ def checked_label(
     if isinstance(value, str) and kind != "token_classification":
         is_list = bool(_LIST.fullmatch(value.strip())) and (  # not a name such as "(none)"
             listed(value) is not None or not {*value}.isdisjoint(",'\"")
+        )
+    if is_list and isinstance(value, list) and [*map(type, value)] == [int, int, str]:
+        raise DataError(
+            f"{place}column '{column}' holds {describe(value)}: spans of characters are not read: "
+            "write words, each with a tag (columns tokens and tags)"
         )
     if is_list:
         raise DataError(

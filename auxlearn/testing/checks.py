@@ -23,6 +23,7 @@ from auxlearn.core.errors import ConfigError, describe, first_fault, named_fault
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.base import Objective
 from auxlearn.tasks.base import AuxiliaryTask, MaskedLanguageModelling, TaskResult
 from auxlearn.testing.check_base import SHARED, Check, Checks, Report, require_finite
@@ -36,6 +37,7 @@ from auxlearn.testing.tiny_run import (
     with_other_padding,
 )
 from auxlearn.training.plugin_checks import check_trained, versions_of
+from auxlearn.weighting.base import Weighting
 
 #: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
 #: learned in one step and through several, by higher.
@@ -161,7 +163,8 @@ class ObjectiveChecks(Checks):
         padding = int((batch.attention_mask == 0).sum())
         assert padding, "the batch has no padding"
         other = with_other_padding(batch, 17)
-        first, second = (_loss(run, objective, inputs).item() for inputs in (batch, other))
+        first, again, second = (_loss(run, objective, one).item() for one in (batch, batch, other))
+        assert first == again, f"not seen, as the loss of a batch differs: {first} and {again}"
         assert abs(first - second) <= 1e-5 * max(1.0, abs(first)), (
             f"the loss depends on the tokens in padding: {first} and {second}"
         )
@@ -353,6 +356,10 @@ def report(
             f"{describe(choice[0])} is no registered {registry.kind}: decorate the class by the "
             "register function of auxlearn.plugins"
         )
+    bases = {TASKS: AuxiliaryTask, LOSSES: PrimaryLoss, WEIGHTINGS: Weighting}
+    for other, base in bases.items():
+        if other is not registry and isinstance(choice[0], type) and issubclass(choice[0], base):
+            raise ConfigError(f"{choice[0].name}: {other.kind}, and no {registry.kind}")
     chosen = choose_compute(RunConfig.model_validate({"device": device}).device).device
     wanted = {"device": chosen.type != "cpu", "resume": resume}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:

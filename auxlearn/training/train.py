@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 from pydantic import SkipValidation
 
 from auxlearn.core.arguments import Column, JobCount, checked
@@ -112,6 +113,9 @@ def train(
     else:  # model_copy(update=...) has checked nothing
         fields = {name: getattr(config, name) for name in config.model_fields_set}
         config = validate(RunConfig, fields | named, "settings")
+        by_run = RunConfig().model_dump().keys() <= fields.keys()  # what a run wrote has all
+        if not by_run and click.get_current_context(silent=True) is None:  # a command has looked
+            config.check_effect(fields)
     data = None
     if memory:
         data = read_memory(dataset, config.columns, name=dataset_name, split_column=split_column)

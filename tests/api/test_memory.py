@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -14,6 +15,7 @@ import yaml
 from datasets import Dataset, DatasetDict
 
 import auxlearn
+from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, DataError, RunError, UserError
 from auxlearn.core.files import content_digest
 from auxlearn.core.settings import Columns
@@ -241,6 +243,10 @@ MISTAKES = {
         pd.concat({"a": PLAIN}, axis=1),
         "the columns of the DataFrame have 2 levels: keep one, as by droplevel(0, axis=1)",
     ),
+    "a frame as a dictionary of columns": (
+        PLAIN.to_dict(),
+        "split 'text' of data in memory: ",
+    ),
     "lists of texts and of labels as splits": (
         {"train": (["a", "b"], [0, 1]), "test": (["c"], [0])},
         "split 'train' of data in memory: (['a', 'b'], [0, 1]) (tuple) is not a table: give a Data",
@@ -337,3 +343,16 @@ def test_a_run_that_fails_leaves_its_folder_free_also_for_a_thread(from_files, s
         found = thread.submit(auxlearn.train, config, dataset=FRAME).result()
     assert found.folder == run
     assert found.evaluations == from_files.evaluations
+
+
+def test_columns_may_hold_mappings_and_arrays_of_two_dimensions():
+    texts = [f"text {number}" for number in range(20)]
+    rows = {"text": texts, "label": ["a", "b"] * 10, "meta": [{"id": 1}] * 20}
+    assert auxlearn.load_dataset(rows).label_names == ("a", "b")
+    found = auxlearn.load_dataset({"text": texts, "label": np.eye(2, dtype=int)[[0, 1] * 10]})
+    assert found.kind.name == "multi_label"
+
+
+def test_settings_without_effect_are_refused_in_a_configuration_object():
+    with helpers.one_line(ConfigError, "lora_alpha: it has no effect without lora_rank"):
+        auxlearn.train(RunConfig(dataset="pydocs", lora_alpha=32))

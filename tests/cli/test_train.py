@@ -233,6 +233,7 @@ WRONG = {
     "chosen: --weights fixed",
     "--weights meta --every": "option '--every' needs a value",
     "--weights meta --every 2 --meta-every 3": "option '--meta-every' is given twice",
+    "--keep-model --seed 1 --no-keep-model": "option '--keep-model' is given twice",
     "--dataset a --seed 1 --dataset b": "option '--dataset' is given twice: leave one of them out",
     "--aux l3mask --aux random_mlm --probability 0.2": "option '--probability' is ambiguous: write "
     "--l3mask-probability or --random-mlm-probability",

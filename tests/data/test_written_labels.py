@@ -331,7 +331,7 @@ def test_all_columns_and_that_of_scores_are_named(tmp_path):
         load(written(tmp_path, ["0,5", "1,5"], suffix=".csv", column="score"))
 
 
-@pytest.mark.parametrize("text", ["a", "a, b"])
+@pytest.mark.parametrize("text", ["a", "a, b", '"a, b"'])
 @pytest.mark.parametrize(("suffix", "mark"), [(".csv", ";"), (".csv", "\t"), (".tsv", ",")])
 def test_columns_by_another_separator_are_said(suffix, mark, text, tmp_path):
     (tmp_path / f"train{suffix}").write_text(f"text{mark}label\n{text}{mark}x\n")
@@ -569,6 +569,37 @@ def test_the_metric_of_tags_follows_them_wherever_the_kind_comes_from(tag, metri
             assert with_found_kind(settings, None).resolved().metric == metric
     given = RunConfig(dataset=str(folder), kind="token_classification", metric="accuracy")
     assert with_found_kind(given.resolved(), None).metric == "accuracy"
+
+
+def test_codes_are_those_of_the_model_and_whole_numbers_are_said(tmp_path):
+    def names(labels, columns=Columns(kind="classification")):  # noqa: B008
+        found = load_dataset({"train": {"text": list("abcd"), "label": labels}}, columns=columns)
+        said = [note for note in found.notes if "are read as" in note]
+        return found.label_names, said
+
+    said = ["train: labels such as '1.0' are read as '1'"]
+    assert names(["1.0", "1", "2", "2"]) == (("1", "2"), said)
+    assert names(["250.00", "401.00"] * 2) == (("250.00", "401.00"), [])
+    of_model = Columns(kind="classification").of_model(["428", "428.0", "401.9"])
+    assert names(["428.0", "428"] * 2, of_model) == (("428", "428.0"), [])
+    of_model = Columns(kind="classification").of_model(["428", "427"])
+    assert names(["428.0", "427.0"] * 2, of_model)[0] == ("427", "428")
+
+
+def test_tags_beside_the_label_of_a_text_are_read_as_the_labels_of_words():
+    rows = {"text": ["a b", "c d"], "tokens": [["a", "b"], ["c", "d"]], "label": ["x", "y"]}
+    rows["tags"] = [["O", "B-P"], ["B-P", "O"]]
+    found = load_dataset({"train": rows, "dev": rows}, columns=Columns(kind="token_classification"))
+    assert found.label_names == ("B-P", "O")
+
+
+def test_spans_of_characters_are_said_to_be_that():
+    for kind in (None, "multi_label", "token_classification"):
+        with one_line(DataError, "spans of characters are not read: write words, each with a tag"):
+            load_dataset(
+                {"text": ["Ann went"] * 4, "label": [[[0, 3, "PER"]]] * 4},
+                columns=Columns(kind=kind),
+            )
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])

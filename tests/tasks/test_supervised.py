@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, f1_score
@@ -170,6 +171,7 @@ def test_what_is_read_is_tracked_and_a_missing_dev_split_is_held_out(prepared, t
     [
         ({}, "supervised needs a labelled data set: name a folder, card or hub id"),
         ({"datasets": "nowhere/to/be/found"}, "there is no folder 'nowhere/to/be/found'"),
+        ({"datasets": pd.DataFrame({"text": ["a"], "label": ["b"]})}, "write a path, card name"),
         ({"datasets": ["a/x", "b/x"]}, "two sets are named 'x': give one another name"),
         ({"datasets": "x", "smoothing": -1}, "smoothing"),
         ({"datasets": [{"dataset": "x", "colour": 1}]}, "colour"),

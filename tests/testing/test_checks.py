@@ -326,6 +326,13 @@ def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path):
     [
         ("lemask", None, "unknown plug-in 'lemask': did you mean 'l3mask'"),
         ("mine.py", "x = 1", "registers nothing: put @register_task"),
+        (
+            "reporter.py",
+            "from auxlearn.plugins import RunReporter, register_reporter\n\n\n"
+            '@register_reporter("said")\nclass Said(RunReporter):\n'
+            "    def log(self, step, values): ...\n",
+            "registers no task, loss or weighting, which are what is checked",
+        ),
         ("none.py", None, "plug-in file none.py does not exist"),
     ],
 )
@@ -363,3 +370,8 @@ def test_what_is_no_exception_fails_a_check(raised):
     assert [(one.name, one.detail) for one in found] == [
         ("loss", {"E('no')": "E: no", "SystemExit(0)": "SystemExit: 0"}.get(raised, raised))
     ]
+
+
+def test_a_class_of_another_kind_is_named():
+    with pytest.raises(ConfigError, match="focal: loss, and no auxiliary task"):
+        check_task(LOSSES.get("focal"))
