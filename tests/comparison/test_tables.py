@@ -17,6 +17,7 @@ from auxlearn.core.errors import ConfigError, RunError
 from auxlearn.results.tables import escape_csv, escape_latex, escape_markdown, to_csv
 from tests.cli.helpers import call
 from tests.comparison.conftest import METHODS, edited, right_by_method
+from tests.helpers import one_line
 
 RIGHT = {"STL": (52, 47, 44, 56, 51), "RTM": (92, 96, 89, 91, 95)}  # of 160
 
@@ -166,6 +167,8 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = call("compare", folder.path, "--format", kind)
         assert done.output == compare(folder.path).to_text(kind)
+    with one_line(ConfigError, "form: write markdown, latex or csv, got 'html'"):
+        compare(folder.path).to_text("html")
 
 
 def test_curves_are_means_over_the_runs_that_are_still_going():

@@ -93,6 +93,13 @@ def test_unmatched_labels_give_one_line_with_both_label_sets(model, found, given
         map_labels(model, found, given, "hans")
 
 
+def test_counting_unknown_labels_is_not_advised_where_it_was_asked_for():
+    for asked in ("error", "count"):
+        with pytest.raises(DataError, match="no counterpart for a, b") as caught:
+            map_labels(("a", "b"), ("x",), None, "hans", asked)
+        assert ("unknown_labels: count" in str(caught.value)) == (asked == "error")
+
+
 def test_the_card_of_the_trained_set_maps_the_labels(tmp_path):
     rows = [("a b", HANS[0], {"heuristic": "x"}), ("c d", HANS[1], {"heuristic": "y"})]
     folder = write(tmp_path / "hans", test=rows)

@@ -138,6 +138,7 @@ FAULTS = [
     (ChangesEncoder, "encoder", "prepare changes the encoder: classifier"),
     (changed(lambda *given: given[2] * torch.rand(())), "randomness", "torch's global generator"),
     (Counting, "randomness", "one generator state gives losses"),
+    (Counting, "padding", "not seen, as the loss of a batch differs"),
     (Counting, "checkpoint", "a resumed and an uninterrupted run differ in encoder:"),
     (WRONG_ITEMS, "accumulation", "but the loss is a mean in which the first has 0.750"),
     (ItemsOfMaskedWords, "accumulation", r"items are 3 and 1 of two parts .*, a share of 0\.750"),
