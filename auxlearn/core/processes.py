@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -58,9 +59,16 @@ class AlreadySaid(UserError):
 
 
 def silent(error: UserError) -> bool:
-    """Whether this process leaves it to another one to print an error: the first that failed."""
-    is_ours = getattr(error, "process", None) == process_number()
-    return isinstance(error, AlreadySaid) or (process_number() > 0 and not is_ours)
+    """Whether this process leaves it to another one to print an error: the first that failed.
+
+    One that failed before the processes were joined cannot ask the others: it waits, for torchrun
+    ends all when it ends, and the leader is likely to fail of the same.
+    """
+    if isinstance(error, AlreadySaid):
+        return True
+    if process_number() > 0 and not hasattr(error, "process"):
+        time.sleep(_LAST_WORDS)
+    return False
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from auxlearn.core.processes import threads_given
 from auxlearn.core.registry import register_executor
 from auxlearn.core.rng import ONE_THREAD
 from auxlearn.executors.jobs import Executor, Job, Outcome
-from auxlearn.executors.worker import run_job, start_worker
+from auxlearn.executors.worker import OF_THE_PARENT, run_job, start_worker
 
 
 def default_threads(jobs: int) -> int:
@@ -85,7 +85,7 @@ class _Slot:
         self.future: Future[Outcome] | None = None
 
     def submit(self, job: Job) -> None:
-        with ONE_THREAD, _quiet_tracker():
+        with ONE_THREAD, _starting():
             try:
                 if self._pool is None:
                     from joblib.externals.loky import ProcessPoolExecutor
@@ -135,19 +135,25 @@ class _Slot:
 
 
 @contextmanager
-def _quiet_tracker() -> Iterator[None]:
-    """Keep loky's helper from warnings if the sweep is killed, and alive without a terminal."""
+def _starting() -> Iterator[None]:
+    """Start processes in the block that do not die of the Ctrl-C or lost terminal of this one, and
+    loky's helpers so that they do not warn if the sweep is killed.
+    """
+    from multiprocessing import resource_tracker as standard_tracker
+
     from joblib.externals.loky.backend import resource_tracker
 
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, [before, "ignore:resource_tracker"]))
     try:
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it inherits this
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_PARENT)  # they inherit this
         try:
             resource_tracker.ensure_running()
+            standard_tracker.ensure_running()  # older ones of Python unblock Ctrl-C
+            signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_PARENT)
+            yield
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        yield
     finally:
         if before is None:
             del os.environ["PYTHONWARNINGS"]

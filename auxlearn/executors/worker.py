@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 import threading
 import time
@@ -14,11 +15,18 @@ from pathlib import Path
 
 from auxlearn.executors.jobs import Job, Outcome, State
 
+#: Signals of the terminal, which go to all of its processes; a worker starts with them blocked.
+OF_THE_PARENT = (signal.SIGINT, signal.SIGHUP)
+
 
 def start_worker(parent: int) -> None:
-    """Leave Ctrl-C to the parent process, and end with it."""
+    """Leave signals of the terminal to the parent process, and end with it."""
     with suppress(OSError):
         os.setsid()
+    handlers = [signal.signal(number, signal.SIG_IGN) for number in OF_THE_PARENT]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_PARENT)  # those that came so far are ignored
+    for number, handler in zip(OF_THE_PARENT, handlers, strict=True):
+        signal.signal(number, handler)
     threading.Thread(target=_end_with_parent, args=(parent,), daemon=True).start()
 
 

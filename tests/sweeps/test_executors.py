@@ -58,6 +58,19 @@ def test_a_program_without_standard_output_is_told_to_set_it(stream, monkeypatch
         LocalExecutor()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_of_the_terminal_does_not_end_a_trial_that_starts(number, tmp_path):
+    """It goes to all processes of the terminal; the sweep's own one ends the others."""
+    with LocalExecutor(jobs=1, threads=1) as executor:
+        executor.submit(Job("d", len, {"nosuch": 1}, str(tmp_path / "log"), str(tmp_path), 1))
+        (process,) = executor._slots[0]._pool._processes
+        os.kill(process, number)
+        while not (ended := executor.wait(1.0)):
+            pass
+    assert [outcome.state for outcome in ended] == ["error"]
+    assert "nosuch" in ended[0].error
+
+
 @pytest.mark.slow
 def test_every_kind_of_failure_is_named(sweep_file, tmp_path):
     states = {"crashing": "crash", "killed": "killed", "hungry": "out of memory"}
