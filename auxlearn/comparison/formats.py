@@ -200,7 +200,9 @@ class Comparison:
 
     @checked
     def save(self, folder: UserPath, decimals: int = 1, show: Sequence[str] = ()) -> list[Path]:
-        """Write ``table.md``, ``table.tex``, ``scores.csv``, ``pairs.csv`` and the plots."""
+        """Write ``table.md``, ``table.tex``, ``scores.csv``, of two methods or more ``pairs.csv``,
+        and the plots.
+        """
         folder = expand(folder)
         check_output_folder(folder)
         for method in methods_in(self.blocks):
@@ -210,8 +212,10 @@ class Comparison:
             "table.md": self.to_markdown(decimals, show),
             "table.tex": self.to_latex(decimals, show),
             "scores.csv": to_csv(self.to_frame()),
-            "pairs.csv": to_csv(self.pairs_frame()),
         }
+        pairs = self.pairs_frame()
+        if len(pairs):
+            content["pairs.csv"] = to_csv(pairs)
         for name, text in content.items():
             write_text(folder / name, text)
         return [*(folder / name for name in content), *plots.plot_comparison(self.blocks, folder)]

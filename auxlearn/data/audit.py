@@ -173,6 +173,13 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
                 f"dev has the same label throughout ({dev.kind.name}), so that no metric on it can "
                 "tell a good model from a constant prediction"
             )
+    if dev is not None and (test := dataset.splits.get("test")) is not None:
+        shared = {*text_keys(dev, exact=True)} & {*text_keys(test, exact=True)}
+        if shared:
+            yield (
+                f"dev and test have {len(shared)} texts in common, by which the model that is "
+                "tested is chosen"
+            )
     doubtful: dict[str, list[str]] = defaultdict(list)
     for split in dataset.splits.values():
         for remark in doubtful_texts(split):

@@ -50,6 +50,7 @@ def split_name(stem: str) -> str:
 _FURTHER_NAMES = {
     "training": "train",
     "development": "dev",
+    "devel": "dev",
     "validate": "dev",
     "validation_matched": "dev",
     "dev_matched": "dev",

@@ -106,12 +106,14 @@ def test_zero_has_no_sign():
     assert Layout(1).score(-1e-9, "mae", "+") == "+0.000"
 
 
-def test_a_single_method_is_not_marked_as_best(make_sweep):
+def test_a_single_method_is_compared_with_none(make_sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr("auxlearn.comparison.plots.plot_comparison", lambda *_: [])
     found = compare(make_sweep(lambda trial: {"dev": 30, "test": 20}, seeds=2).path)
     text = found.to_markdown()
     assert "| 50.0 ± 0.0 |" in text
     assert "**" not in text
     assert "Significant" not in text
+    assert "pairs.csv" not in {path.name for path in found.save(tmp_path / "tables")}
 
 
 def test_nothing_is_written_of_runs_that_others_have_taken_the_place_of(comparison, tmp_path):

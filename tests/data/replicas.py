@@ -266,10 +266,10 @@ FORMS = [
     ),
     Form("the same as `.jsonl`", "as they are", files("{}.jsonl")),
     Form(
-        "`training`; `validation`, `valid`, `val`, `validate`, `development`; `testing`, `eval`, "
-        "`evaluation`",
+        "`training`; `validation`, `valid`, `val`, `validate`, `development`, `devel`; `testing`, "
+        "`eval`, `evaluation`",
         "as train, dev and test",
-        named(train="training", dev="development", test="eval"),
+        named(train="training", dev="devel", test="eval"),
     ),
     Form(
         "`multinli_1.0_train`, `..._dev_matched`, `..._dev_mismatched`",

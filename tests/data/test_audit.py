@@ -1,6 +1,7 @@
 """Audits of constructed data sets with known problems, and lengths of texts."""
 
 import re
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -48,6 +49,14 @@ def test_warnings(found):
         "other: the text of 1 of 2 examples is also in train (1 if only letters and digits count)",
         "texts with more than one label: 1",
     ]
+
+
+def test_texts_that_choose_the_model_and_test_it_are_counted():
+    splits = {"train": TRAIN, "dev": replace(TEST, name="dev"), "test": TEST.select([0, 3])}
+    said = "dev and test have 2 texts in common, by which the model that is tested is chosen"
+    assert said in audit(TextDataset("made", splits)).remarks
+    del splits["test"]
+    assert said not in audit(TextDataset("made", splits)).remarks
 
 
 @pytest.mark.parametrize(
