@@ -474,10 +474,12 @@ def check_every_text_has_tokens(tokenized: TokenizedTexts, split: Split) -> None
     """Check that each text has a token of a word, so many texts at a time."""
     empty = []
     for start in range(0, len(tokenized), CHUNK_TEXTS):
-        offsets = tokenized.offsets[start : start + CHUNK_TEXTS + 1]
-        inside = tokenized.words[offsets[0] : offsets[-1]] >= 0
-        counts = offsets_of(inside.long())[offsets - offsets[0]].diff()
-        empty += (start + (counts == 0).nonzero().flatten()).tolist()
+        offsets = tokenized.offsets[start : start + CHUNK_TEXTS + 1].numpy()
+        words = tokenized.words[offsets[0] : offsets[-1]].numpy()
+        filled = np.diff(offsets) > 0  # only of those does it have a maximum
+        last = np.full(len(filled), -1)
+        last[filled] = np.maximum.reduceat(words, (offsets[:-1] - offsets[0])[filled])
+        empty += (start + np.flatnonzero(last < 0)).tolist()
     if empty:
         raise DataError(
             f"example {empty[0] + 1} of {split.name}{and_more(len(empty) - 1)} has no token for "
