@@ -25,7 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from auxlearn.core.errors import printable, shorten
+from auxlearn.core.errors import ConfigError, describe, printable, shorten
 from auxlearn.core.files import name_problem, path_problem
 from auxlearn.core.registry import canonical
 from auxlearn.core.validation import Described, Option, Settings, config_error
@@ -239,7 +239,12 @@ class Columns(Described):
 
     if not TYPE_CHECKING:  # type checkers know the fields
 
-        def __init__(self, **values: Any) -> None:
+        def __init__(self, *unnamed: Any, **values: Any) -> None:
+            if unnamed:
+                raise ConfigError(
+                    f"{type(self).__name__} takes settings by name, such as "
+                    f"label_column='stance', but {describe(unnamed[0])} has none"
+                )
             try:
                 super().__init__(**values)
             except ValidationError as error:

@@ -234,9 +234,12 @@ def _csv_rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, list[str]
         csv.field_size_limit(usual)
 
 
+_NO_TEXT = re.compile(r"[-+.0-9eE]*|NA")  # which writers that quote every text do not quote
+
+
 def tsv_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
     """Yield the rows of a TSV, one for each line. A quotation mark is an ordinary character (GLUE,
-    HANS), unless every cell with one is quoted as CSV writers do it.
+    HANS), unless every cell with one is quoted as a CSV writer does it.
     """
 
     def rows() -> Iterator[tuple[int, list[str]]]:
@@ -249,10 +252,32 @@ def tsv_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
     def unquoted(cell: str) -> str:
         return cell[1:-1].replace('""', '"') if '"' in cell else cell
 
-    if all(_is_quoted(cell) for _, cells in rows() for cell in cells if '"' in cell):
+    if _written_as_csv(cells for _, cells in rows()):
         as_csv = ((number, [*map(unquoted, cells)]) for number, cells in rows())
         return _below_header(path, as_csv, most)
     return _below_header(path, rows(), most)
+
+
+def _written_as_csv(rows: Iterator[list[str]]) -> bool:
+    """Return whether the quotation marks of a TSV are those of a CSV writer: around cells that have
+    some, around all texts of a column, or, as spreadsheets set them, around all with a comma.
+    """
+    next(rows, None)  # the header may be written otherwise
+    bare: set[int] = set()  # columns with a text that is not quoted
+    needless: set[int] = set()  # with a quoted one that no writer had to quote
+    commas: set[int] = set()  # or only for its comma
+    bare_comma = False
+    for cells in rows:
+        for column, cell in enumerate(cells):
+            if '"' not in cell:
+                bare_comma |= "," in cell
+                if column not in bare and not _NO_TEXT.fullmatch(cell):
+                    bare.add(column)
+            elif not _is_quoted(cell):
+                return False
+            elif not re.search('["\r]', inner := cell[1:-1]) and inner:
+                (commas if "," in inner else needless).add(column)
+    return bare.isdisjoint(needless | (commas if bare_comma else set()))
 
 
 def _is_quoted(cell: str) -> bool:

@@ -50,6 +50,12 @@ def test_unknown_names_of_kinds_and_metrics_come_at_once():
     assert metric == "metric: makro_f1: did you mean 'macro_f1'?"
 
 
+def test_settings_without_their_names_are_refused():
+    for given in ("pydocs", {"epochs": 3}):
+        with pytest.raises(ConfigError, match=r"^RunConfig takes settings by name, such as"):
+            RunConfig(given)
+
+
 def test_all_faults_come_at_once(tmp_path):
     path = write(
         tmp_path / "run.yaml",

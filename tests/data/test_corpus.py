@@ -102,7 +102,7 @@ def test_every_format_in_pieces_has_the_texts_of_the_whole(tmp_path, read, suffi
 TABLES = {
     "quoted.csv": '\ufeffn,text\r\n1,"a\r\nb ""c"", d\re"\r\n2,  \r\n,\r\n3,three\r\n',
     "empty.csv": "text\n",
-    "quoted.tsv": 'n\ttext\n1\t"said ""no"""\n2\t"more"\n\n3\tthree\n',
+    "quoted.tsv": 'n\ttext\n1\t"said ""no"""\n2\t"more"\n\n3\t"three"\n',
     "joined.csv": "text\n\ufeffone\ntwo\n\ufeff\ufeffthree\n",
     "of a Mac.tsv": "n\ttext\r1\tone\r2\ttwo\r",
     "late mark.tsv": 'n\ttext\n1\t"one"\n2\t"two"\n3\t3" long\n',

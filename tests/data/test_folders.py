@@ -155,6 +155,26 @@ CONTENTS = {
         'text\tlabel\n"he said ""yes"""\ta\n""""\tb\n',
         ('he said "yes"', '"'),
     ),
+    "a whole text in quotation marks, as no writer makes it": (
+        "tsv",
+        'text\tlabel\n"whole"\ta\nplain\tb\n"a, b"\ta\n',
+        ('"whole"', "plain", '"a, b"'),
+    ),
+    "the same with commas, as a spreadsheet makes it": (
+        "tsv",
+        'text\tlabel\n"a, b"\ta\nplain\tb\n',
+        ("a, b", "plain"),
+    ),
+    "the same, but not all commas": (
+        "tsv",
+        'text\tlabel\n"a, b"\ta\nc, d\tb\n',
+        ('"a, b"', "c, d"),
+    ),
+    "quotation marks around all texts of a column, as R makes it": (
+        "tsv",
+        'text\tlabel\n"a, b"\t1\n"plain"\t2\nNA\t1\n"c"\t2\n',
+        ("a, b", "plain", "NA", "c"),
+    ),
     "line separators of Unicode": (
         "jsonl",
         '\ufeff{"text": "one\u2028two", "label": "a"}\n{"text": "three\x85", "label": "b"}',
