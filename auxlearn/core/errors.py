@@ -224,9 +224,10 @@ def plain_words(fault: Any) -> str:
 
 def first_fault(error: BaseException) -> str:
     """Return an error of a check as one short line; of several faults the first."""
-    faults: Any = getattr(error, "errors", None)
+    from pydantic import ValidationError
+
     text = text_of(error)
-    if callable(faults) and (listed := faults(include_url=False)):
+    if isinstance(error, ValidationError) and (listed := error.errors(include_url=False)):
         place = ".".join(str(part) for part in listed[0]["loc"])
         text = f"{place}: {plain_words(listed[0])}"
     elif isinstance(error, KeyError):

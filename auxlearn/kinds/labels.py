@@ -153,6 +153,11 @@ def checked_label(
             f"{place}column '{column}' holds {describe(value)}: spans of characters are not read: "
             "write words, each with a tag (columns tokens and tags)"
         )
+    if isinstance(value, dict) or (is_list and str(value).strip().startswith("{")):
+        raise DataError(
+            f"{place}column '{column}' holds {describe(value)}, a mapping: write the name of the "
+            "label, or a list of names (spans of characters are not read)"
+        )
     if is_list:
         raise DataError(
             f"{place}column '{column}' holds {describe(value)}: an example has one label; several "

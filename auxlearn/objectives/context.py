@@ -281,7 +281,7 @@ class ObjectiveContext:
             DataError: It does not exist or cannot be read.
 
         Examples:
-            ``further = context.load_dataset("nyu-mll/glue:qqp")``, then
+            ``further = context.load_dataset("qqp")``, then
             ``self.texts = context.tokenize_split(further.splits["train"])``
         """
         with named_as_in_a_file():
