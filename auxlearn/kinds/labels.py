@@ -58,6 +58,7 @@ _OTHER_NUMBER = re.compile(
 )
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
 _SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
+_MAPPING = re.compile(r"\s*\[?\s*\{\s*(['\"]).*\1\s*:", re.DOTALL)  # or a list of such
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
 SEPARATORS = "|;,<#/+& "
 
@@ -153,7 +154,7 @@ def checked_label(
             f"{place}column '{column}' holds {describe(value)}: spans of characters are not read: "
             "write words, each with a tag (columns tokens and tags)"
         )
-    if isinstance(value, dict) or (is_list and str(value).strip().startswith("{")):
+    if is_list and _MAPPING.match(str(value)):
         raise DataError(
             f"{place}column '{column}' holds {describe(value)}, a mapping: write the name of the "
             "label, or a list of names (spans of characters are not read)"

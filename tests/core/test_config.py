@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import yaml
+from pydantic_core import SchemaError
 
 from auxlearn.core.config import RunConfig, load_config
-from auxlearn.core.errors import ConfigError
+from auxlearn.core.errors import ConfigError, named_fault
 from auxlearn.core.settings import ENCODERS
 
 PLUGIN = """
@@ -54,6 +55,10 @@ def test_settings_without_their_names_are_refused():
     for given in ("pydocs", {"epochs": 3}):
         with pytest.raises(ConfigError, match=r"^RunConfig takes settings by name, such as"):
             RunConfig(given)
+
+
+def test_an_error_with_a_list_of_another_form_is_named():
+    assert named_fault(SchemaError("no such field")) == "SchemaError: no such field"
 
 
 def test_all_faults_come_at_once(tmp_path):

@@ -390,6 +390,11 @@ def test_lists_of_labels_in_cells_are_read(tmp_path):
         assert labels_of(load(folder, "multi_label")) == labels
     with one_line(DataError, "an example has one label", "one list in JSON, or joined by |"):
         load(written(tmp_path / "other", ["{a, b}", "a"], suffix=".csv"), "multi_label")
+    for value in ({"choices": ["a", "b"]}, [{"start": 0, "end": 3, "labels": ["a"]}]):
+        for kind in (None, "multi_label"):
+            folder = written(tmp_path / "mapping", [json.dumps(value), "a"], suffix=".csv")
+            with one_line(DataError, "a mapping: write the name of the label, or a list of names"):
+                load(folder, kind)
 
 
 def test_an_abridged_list_of_numpy_is_refused(tmp_path):
