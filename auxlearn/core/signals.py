@@ -1,5 +1,6 @@
 """Stopping on Ctrl-C, SIGTERM or SIGHUP (a lost connection): while training, the first of them asks
-for a checkpoint; at any other time it interrupts the command at once.
+for a checkpoint; at any other time it interrupts the command at once, or after the import that it
+came in.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class StopRequest:
     def __init__(self, requested: bool = False) -> None:
         self.requested = requested
         self._previous: dict[int, Any] = {}
+        self._again: threading.Timer | None = None
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is threading.main_thread():
@@ -33,15 +35,35 @@ class StopRequest:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._again is not None:
+            self._again.cancel()
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         _leave_terminal(number)
         if self.requested:
+            if self._again is None and _is_importing(frame):
+                self._again = threading.Timer(0.05, self._send_again, [number])
+                self._again.daemon = True
+                self._again.start()
+                return
             cause = "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
             raise KeyboardInterrupt(cause)
         self.requested = True
+
+    def _send_again(self, number: int) -> None:
+        self._again = None
+        os.kill(os.getpid(), number)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported, which an exception would leave half imported; some
+    libraries then ignore it or abort the process.
+    """
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def interruptible() -> StopRequest:

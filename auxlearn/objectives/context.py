@@ -307,7 +307,7 @@ class ObjectiveContext:
         train = self.evaluated.left_out_of(train, title)
         return replace(dataset, splits={**dataset.splits, "train": train})
 
-    def track_file(self, path: Path) -> Path:
+    def track_file(self, path: str | Path) -> Path:
         """Make the content of a file or folder part of the run's identity, and return its path.
 
         A change is then detected when the run is resumed or requested again. Call it for every path
@@ -317,6 +317,7 @@ class ObjectiveContext:
             DataError: It does not exist or cannot be read.
             RunError: Its content differs from what was read before the run was resumed.
         """
+        path = Path(path)
         self.tracker.file(self.name, path)
         return path
 

@@ -1,13 +1,16 @@
 """Ctrl-C ends long work at once: after the signal, nothing further is read or computed."""
 
+import importlib
 import os
 import signal
+import sys
 import time
 
 import multiprocess
 import pytest
 
 from auxlearn.core.cache import TensorCache
+from auxlearn.core.signals import interruptible
 from auxlearn.data import audit, corpora, splits, tokens
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.encoders.load import load_encoder
@@ -84,6 +87,20 @@ def test_nothing_is_done_after_the_signal(setting, monkeypatch, name):
     assert len(times) == 3
     monkeypatch.setattr(owner, part, real)
     work(*setting)  # nothing is left locked or half-written
+
+
+def test_a_module_is_imported_whole_before_the_signal_is_heard(tmp_path, monkeypatch):
+    lines = ("import os, signal", "os.kill(os.getpid(), signal.SIGINT)", "WHOLE = True")
+    (tmp_path / "signalled.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def work():
+        importlib.import_module("signalled")
+        time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        work()
+    assert sys.modules.pop("signalled").WHOLE
 
 
 def test_processes_that_tokenise_are_not_waited_for(setting, monkeypatch, tmp_path):
