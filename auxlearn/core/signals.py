@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -25,8 +25,10 @@ class StopRequest:
         self.requested = requested
         self._previous: dict[int, Any] = {}
         self._again: threading.Timer | None = None
+        self._block: CodeType | None = None
 
     def __enter__(self) -> StopRequest:
+        self._block = sys._getframe(1).f_code
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
                 # SIGHUP is ignored under nohup; None is a handler that is not of Python.
@@ -43,7 +45,7 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         _leave_terminal(number)
         if self.requested:
-            if self._again is None and _is_importing(frame):
+            if self._again is None and _is_importing(frame, self._block):
                 self._again = threading.Timer(0.05, self._send_again, [number])
                 self._again.daemon = True
                 self._again.start()
@@ -57,13 +59,15 @@ class StopRequest:
         os.kill(os.getpid(), number)
 
 
-def _is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported, which an exception would leave half imported; some
-    libraries then ignore it or abort the process.
+def _is_importing(frame: FrameType | None, block: CodeType | None) -> bool:
+    """Whether a module is being imported in a block, which an exception would leave half imported;
+    some libraries then ignore it or abort the process.
     """
-    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+    while frame is not None and frame.f_code is not block:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def interruptible() -> StopRequest:

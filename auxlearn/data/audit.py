@@ -177,8 +177,8 @@ def _remarks(dataset: TextDataset) -> Iterator[str]:
         shared = {*text_keys(dev, exact=True)} & {*text_keys(test, exact=True)}
         if shared:
             yield (
-                f"dev and test have {len(shared)} texts in common, by which the model that is "
-                "tested is chosen"
+                "texts in both dev and test, so that they test the model that they have chosen: "
+                f"{len(shared)}"
             )
     doubtful: dict[str, list[str]] = defaultdict(list)
     for split in dataset.splits.values():

@@ -105,7 +105,11 @@ def parse_examples(
     for role, is_needed in needed.items():
         name = getattr(columns, role.replace("-", "_"))
         if is_needed and name not in table.columns:
-            raise no_column(table, name, role)
+            advice = ""
+            if role == "label" and kind.columns_beside:  # another column would not do alone
+                several = " and ".join((kind.label_columns[1], *kind.columns_beside))
+                advice = f"kind {kind.name} needs the columns {several}, as .conllu files have"
+            raise no_column(table, name, role, advice)
         if role != "label" and name in table.columns and all(map(is_empty, table.columns[name])):
             raise DataError(
                 f"{table.where}: column '{shorten(name)}' is empty in every row: leave it out, or "

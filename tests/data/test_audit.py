@@ -53,7 +53,7 @@ def test_warnings(found):
 
 def test_texts_that_choose_the_model_and_test_it_are_counted():
     splits = {"train": TRAIN, "dev": replace(TEST, name="dev"), "test": TEST.select([0, 3])}
-    said = "dev and test have 2 texts in common, by which the model that is tested is chosen"
+    said = "texts in both dev and test, so that they test the model that they have chosen: 2"
     assert said in audit(TextDataset("made", splits)).remarks
     del splits["test"]
     assert said not in audit(TextDataset("made", splits)).remarks

@@ -90,7 +90,7 @@ def test_nothing_is_done_after_the_signal(setting, monkeypatch, name):
 
 
 def test_a_module_is_imported_whole_before_the_signal_is_heard(tmp_path, monkeypatch):
-    lines = ("import os, signal", "os.kill(os.getpid(), signal.SIGINT)", "WHOLE = True")
+    lines = ["import os, signal", "os.kill(os.getpid(), signal.SIGINT)", "WHOLE = True"]
     (tmp_path / "signalled.py").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -101,6 +101,15 @@ def test_a_module_is_imported_whole_before_the_signal_is_heard(tmp_path, monkeyp
     with pytest.raises(KeyboardInterrupt), interruptible():
         work()
     assert sys.modules.pop("signalled").WHOLE
+
+
+def test_a_program_that_is_imported_is_interrupted_at_once(tmp_path, monkeypatch):
+    head = "import os, signal\nfrom auxlearn.core.signals import interruptible\n"
+    block = "with interruptible():\n    os.kill(os.getpid(), signal.SIGINT)\n    1 / 0\n"
+    (tmp_path / "program.py").write_text(head + block)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module("program")
 
 
 def test_processes_that_tokenise_are_not_waited_for(setting, monkeypatch, tmp_path):

@@ -321,6 +321,7 @@ def test_a_bad_tree_gives_one_line(case, tmp_path):
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
+        ({"tags": ["A", "B"]}, "dependency needs the columns head and deprel, as .conllu files"),
         ({"head": [0, 1]}, "a column 'deprel' with 2 relations is needed"),
         ({"head": [0, 1], "deprel": ["root"]}, "a column 'deprel' with 2 relations is needed"),
         ({"head": 3, "deprel": ["root"]}, "column 'head' needs the head of each word, not 3"),

@@ -19,7 +19,6 @@ from auxlearn.results.folder import recorded_inputs
 from tests import helpers
 
 PLUGIN = """
-from pathlib import Path
 from auxlearn import register_task
 from auxlearn.tasks.random_mlm import RandomMLM
 
@@ -27,7 +26,7 @@ from auxlearn.tasks.random_mlm import RandomMLM
 class Words(RandomMLM):
     def prepare(self, context):
         super().prepare(context)
-        self.words = context.track_file(Path(WORDS)).read_text().split()
+        self.words = context.track_file(WORDS).read_text().split()
 """
 
 
