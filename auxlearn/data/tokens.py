@@ -263,13 +263,15 @@ class Tokenization:
     def _parts(
         self, key: str, texts: Texts, cache: TensorCache, advance: Callable[[int], None]
     ) -> Iterator[dict[str, Tensor]]:
-        """Yield the arrays of :meth:`_pieces` of so many texts at a time, each in an entry of the
-        cache of its own: what was made before a kill is not made again.
+        """Yield the arrays of :meth:`_pieces` of so many texts at a time, of all but the last in an
+        entry of the cache of their own: what was made before a kill is not made again.
         """
         for start in range(0, len(texts), MAPPED_TEXTS):
             rows, name = slice(start, start + MAPPED_TEXTS), f"{key}-{start}"
             pieces = texts.mapped(self._map, rows, cache.folder / f"{name}.map", CHUNK_TEXTS)
-            yield cache.get(name, partial(cache.joined_by_name, pieces))
+            if rows.stop < len(texts):  # after the last, the entry of all is written at once
+                pieces = iter([cache.get(name, partial(cache.joined_by_name, pieces))])
+            yield from pieces
             advance(len(texts.rows[rows]))
 
     def _map(self, texts: Any, rank: int | None) -> Any:
