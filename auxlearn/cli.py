@@ -119,6 +119,9 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         with one_line_errors(ctx.params["debug"]), interruptible():
+            from auxlearn.core.files import check_working_folder  # loads pydantic
+
+            check_working_folder()  # without it some libraries cannot be loaded
             return super().invoke(ctx)
 
 

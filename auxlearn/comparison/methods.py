@@ -124,7 +124,7 @@ def renamed(settings: Methods, names: Mapping[str, str] | Sequence[str]) -> Meth
     new_names: dict[str, str] = {}
     for old, new in names.items() if isinstance(names, Mapping) else map(_divided, names):
         if new_names.setdefault(old, new) != new:
-            raise ConfigError(f"'{old}' is given two new names by --name: give it one")
+            raise ConfigError(f"'{old}' is given two new names: give it one")
     used = {method.name for methods in settings.values() for method in methods}
     used |= {label for setting in settings for axis, label in setting if axis not in _FIXED}
     if unknown := next((old for old in new_names if old not in used), None):
@@ -137,7 +137,7 @@ def renamed(settings: Methods, names: Mapping[str, str] | Sequence[str]) -> Meth
         ]
         shown = [method.name for method in named]
         if clash := next((name for name in shown if shown.count(name) > 1), None):
-            raise SweepError(f"two methods would be named '{clash}': choose another --name")
+            raise SweepError(f"two methods would be named '{clash}': choose another name")
         key = tuple(
             (axis, label if axis in _FIXED else new_names.get(label, label))
             for axis, label in setting
@@ -152,7 +152,7 @@ def _divided(text: str) -> tuple[str, str]:
     """Divide ``OLD=NEW`` at the last ``=``: names of methods may hold some."""
     old, _, new = text.rpartition("=")
     if not (old and new):
-        raise ConfigError(f"--name {text}: write OLD=NEW")
+        raise ConfigError(f"'{shorten(text)}' renames no method: write OLD=NEW")
     return old, new
 
 

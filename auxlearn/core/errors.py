@@ -270,7 +270,7 @@ def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[
             raise
         raise PluginError(
             f"{plugin_title(plugin, name)} failed in {method} ({named_fault(error)}): "
-            "correct it; its traceback (--debug) shows where"
+            "correct it; its traceback shows where (with --debug; of a sweep in its failures/)"
         ) from error
 
 

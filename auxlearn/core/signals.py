@@ -1,6 +1,7 @@
 """Stopping on Ctrl-C, SIGTERM or SIGHUP (a lost connection): while training, the first of them asks
 for a checkpoint; at any other time it interrupts the command at once, or after the import that it
-came in.
+came in. Python drops an exception in a callback of its own, such as that of a weak reference: the
+signal is then sent again.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ class StopRequest:
         self._previous: dict[int, Any] = {}
         self._again: threading.Timer | None = None
         self._block: CodeType | None = None
+        self._number = signal.SIGINT  # the last that has interrupted
+        self._report_dropped = sys.unraisablehook
 
     def __enter__(self) -> StopRequest:
         self._block = sys._getframe(1).f_code
         if threading.current_thread() is threading.main_thread():
+            self._report_dropped, sys.unraisablehook = sys.unraisablehook, self._hear_dropped
             for number in SIGNALS:
                 # SIGHUP is ignored under nohup; None is a handler that is not of Python.
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
@@ -37,6 +41,8 @@ class StopRequest:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if sys.unraisablehook == self._hear_dropped:
+            sys.unraisablehook = self._report_dropped
         if self._again is not None:
             self._again.cancel()
         for number, handler in self._previous.items():
@@ -46,13 +52,23 @@ class StopRequest:
         _leave_terminal(number)
         if self.requested:
             if self._again is None and _is_importing(frame, self._block):
-                self._again = threading.Timer(0.05, self._send_again, [number])
-                self._again.daemon = True
-                self._again.start()
+                self._send_soon(number)
                 return
+            self._number = signal.Signals(number)
             cause = "" if number == signal.SIGINT else f"by {signal.Signals(number).name}"
             raise KeyboardInterrupt(cause)
         self.requested = True
+
+    def _hear_dropped(self, dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            self._send_soon(self._number)
+        else:
+            self._report_dropped(dropped)
+
+    def _send_soon(self, number: int) -> None:
+        self._again = threading.Timer(0.05, self._send_again, [number])
+        self._again.daemon = True
+        self._again.start()
 
     def _send_again(self, number: int) -> None:
         self._again = None

@@ -310,7 +310,7 @@ def _below_header(
             fix = f"fix the row{_OF_TSV if path.suffix.lower() == '.tsv' else ''}"
             raise DataError(
                 f"{path}:{number}: {len(cells)} cells, but the header names {len(names)} columns: "
-                f"{divided_otherwise(names) or fix}"
+                f"{divided_otherwise(names, cells) or fix}"
             )
         kept.append((number, cells))
         size += sum(map(len, cells))
@@ -320,10 +320,14 @@ def _below_header(
     yield table()
 
 
-def divided_otherwise(header: Collection[str]) -> str:
-    """Return what a header of one name says that has several, divided by another character."""
-    mark = re.search(r"[;,|\t]", next(iter(header))) if len(header) == 1 else None
-    return f"cells are divided by {mark[0]!r}, but .csv needs commas, and .tsv tabs" if mark else ""
+def divided_otherwise(header: Collection[str], row: Collection[str] = ()) -> str:
+    """Return what a header of one name says, or one that has as many of another character as a row
+    of other length: that it divides cells.
+    """
+    head, below = ",".join(header), ",".join(row)
+    same = [mark for mark in ";|\t" if 0 < head.count(mark) == below.count(mark)]
+    mark = next(iter(re.findall(r"[;,|\t]", head) if len(header) == 1 else same), "")
+    return f"cells are divided by {mark!r}, but .csv needs commas, and .tsv tabs" if mark else ""
 
 
 _OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"

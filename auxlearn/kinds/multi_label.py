@@ -101,6 +101,9 @@ class MultiLabel(Kind):
                     f"'{shorten(twice)}' twice"
                 )
         _check_joined(table, column, read.labels, columns.renamed)
+        if blank := sum(isinstance(value, str) and not value.strip() for value in values):
+            note = f"{blank} of {len(values)} cells of '{shorten(column)}' are empty: no label"
+            read = replace(read, notes=(*read.notes, note))
         return self._renamed(read, columns)
 
     def _renamed(self, read: ReadLabels, columns: Columns) -> ReadLabels:

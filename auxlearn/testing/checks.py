@@ -21,6 +21,7 @@ from auxlearn.core import rng
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, describe, first_fault, named_fault
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS, Registry
+from auxlearn.core.validation import validate
 from auxlearn.data.batches import Batch, collate
 from auxlearn.encoders.device import choose_compute
 from auxlearn.losses.base import PrimaryLoss
@@ -360,7 +361,7 @@ def report(
     for other, base in bases.items():
         if other is not registry and isinstance(choice[0], type) and issubclass(choice[0], base):
             raise ConfigError(f"{choice[0].name}: {other.kind}, and no {registry.kind}")
-    chosen = choose_compute(RunConfig.model_validate({"device": device}).device).device
+    chosen = choose_compute(validate(RunConfig, {"device": device}, "settings").device).device
     wanted = {"device": chosen.type != "cpu", "resume": resume}
     with tempfile.TemporaryDirectory(prefix="auxlearn-check-") as folder:
         kind = WeightingChecks if registry is WEIGHTINGS else ObjectiveChecks

@@ -400,6 +400,7 @@ def test_a_working_folder_that_has_been_deleted_is_one_line(tmp_path, monkeypatc
     (tmp_path / "gone").rmdir()
     with helpers.one_line(UserError, "the working folder has been deleted"):
         auxlearn.train(dataset="pydocs", output=tmp_path / "run")
+    assert "the working folder has been deleted" in error("list", "tasks")
 
 
 @pytest.mark.parametrize("changed", [{"seed": 7}, {"trained_on": "other data"}])

@@ -339,6 +339,18 @@ def test_columns_by_another_separator_are_said(suffix, mark, text, tmp_path):
         load(tmp_path)
 
 
+def test_columns_by_semicolons_are_said_where_texts_have_commas(tmp_path):
+    (tmp_path / "train.csv").write_text("news;so it goes, they say\nsport;two, three, four\n")
+    with one_line(DataError, "train.csv:2: 3 cells, but", "cells are divided by ';'"):
+        load(tmp_path)
+
+
+def test_empty_cells_beside_joined_labels_are_said(tmp_path):
+    written(tmp_path, ["a|b", "", "b"], suffix=".csv")
+    dataset = load(tmp_path, "multi_label")
+    assert "1 of 3 cells of 'label' are empty: no label" in " ".join(dataset.notes)
+
+
 def test_class_numbers_that_losses_leave_out_are_said():
     features = Features(
         tokens=Sequence(Value("string")), tags=Sequence(ClassLabel(names=["O", "B-X"]))

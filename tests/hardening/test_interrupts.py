@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 
 import multiprocess
 import pytest
@@ -110,6 +111,24 @@ def test_a_program_that_is_imported_is_interrupted_at_once(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         importlib.import_module("program")
+
+
+def test_a_signal_in_a_callback_of_python_is_heard_after_it(capsys):
+    class Referred:
+        pass
+
+    def work():
+        referred = Referred()
+        reference = weakref.ref(referred, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        del referred
+        assert reference() is None
+        time.sleep(10)
+
+    before = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt, match="by SIGTERM"), interruptible():
+        work()
+    assert sys.unraisablehook is before
+    assert capsys.readouterr().err == ""
 
 
 def test_processes_that_tokenise_are_not_waited_for(setting, monkeypatch, tmp_path):

@@ -19,7 +19,7 @@ from auxlearn.plugins import (
     Settings,
     labels_of,
 )
-from auxlearn.testing import check_task
+from auxlearn.testing import check_loss, check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks, report
 from tests.cli.helpers import call, error
 from tests.helpers import one_line
@@ -348,6 +348,11 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     line = error("check", "focal", "--device", "cuda")
     assert line.endswith("CUDA is not available: use --device cpu or auto")
+
+
+def test_an_unknown_device_is_one_line():
+    with one_line(ConfigError, "device: must be 'auto', 'cpu' or 'cuda', got 'tpu'"):
+        check_loss("focal", device="tpu")
 
 
 @pytest.mark.parametrize("cls", [None, nn.Linear, type("Bare", (AuxiliaryTask,), {})])
