@@ -15,6 +15,7 @@ For every plug-in:
 For auxiliary tasks and losses of the primary task:
 
 * ``ObjectiveContext``: what ``prepare`` is given: encoder, texts, heads, further data, cache.
+* ``content_key``: key of a result in the cache, by all that the result depends on.
 * ``SideValues``: values for each training example, read by batch.
 * ``Batch``: a padded mini-batch of tokenised texts.
 * ``TokenizedTexts``: all tokenised texts of a split.

@@ -1,3 +1,4 @@
+from auxlearn.core.cache import content_key as content_key
 from auxlearn.core.errors import ConfigError as ConfigError, DataError as DataError
 from auxlearn.core.registry import (
     register_executor as register_executor,

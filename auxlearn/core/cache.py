@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -68,7 +69,13 @@ class TensorCache:
             raise self._unusable(error) from None
 
     def get(self, key: str, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return the tensors of an entry; compute and store them if there is none."""
+        """Return the tensors of an entry; compute and store them if there is none.
+
+        Raises:
+            ValueError: The key is not of :func:`content_key`: other runs share the cache.
+        """
+        if not re.fullmatch(r"[0-9a-f]{64}(-\d+)?", key):
+            raise ValueError(f"{key!r} is no content_key of all that the tensors depend on")
         path = self.folder / f"{key}.safetensors"
         if (tensors := _read(path)) is None:
             with self._lock(path) as unfinished:

@@ -11,16 +11,20 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from auxlearn.core.errors import ConfigError, Interrupted, TrainingDiverged, UserError, describe
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+R = TypeVar("R")
 
 #: Environment variable of the seconds that a process waits for the others.
 TIMEOUT_VARIABLE = "AUXLEARN_PROCESS_TIMEOUT"
@@ -220,19 +224,26 @@ def _timeout() -> int:
 
 def _fails_first(store: Any) -> bool:
     """Return whether no other process has failed before, or none can be asked in time."""
-    answers: list[bool] = []
+    try:
+        return _in_thread(lambda: store.add("auxlearn failures", 1) == 1, _LAST_WORDS)
+    except TimeoutError:  # the process that holds the store hangs
+        return True
+    except RuntimeError:  # it has ended
+        return False
 
-    def ask() -> None:
+
+def _in_thread(function: Callable[[], R], seconds: float | None = None) -> R:
+    """Call what waits outside of Python, where no signal is heard, and wait so long for it."""
+    outcome: Future[R] = Future()
+
+    def call() -> None:
         try:
-            answers.append(store.add("auxlearn failures", 1) == 1)
-        except RuntimeError:  # the process that held the store has ended
-            answers.append(False)
+            outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
 
-    # If that process hangs, the call never returns.
-    asking = Thread(target=ask, daemon=True)
-    asking.start()
-    asking.join(_LAST_WORDS)
-    return not answers or answers[0]
+    Thread(target=call, daemon=True).start()
+    return outcome.result(seconds)
 
 
 @contextmanager
@@ -250,7 +261,7 @@ def joined() -> Iterator[Processes]:
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         with _peers_alive():
-            dist.init_process_group(backend, timeout=seconds)
+            _in_thread(partial(dist.init_process_group, backend, timeout=seconds))
         # For all trainings of the program: a group that is initialised again finds the addresses of
         # the one before.
         atexit.register(dist.destroy_process_group)

@@ -55,10 +55,20 @@ class TextSource:
 
         if self.frame is None:
             numbers = pandas.RangeIndex(len(table), name="example")
-            return pandas.DataFrame(table.columns, numbers if self.index is None else self.index)
+            columns = {name: _exact(values) for name, values in table.columns.items()}
+            return pandas.DataFrame(columns, numbers if self.index is None else self.index)
         index, columns = self.frame.index, table.columns
         added = [name for name in columns if name not in self.table.columns]
         return self.frame.assign(**{n: pandas.Series(columns[n], index=index) for n in added})
+
+
+def _exact(values: Sequence[Any]) -> Any:
+    """Return whole numbers beside missing values so that pandas does not make them floats."""
+    import pandas
+
+    whole = {type(value) for value in values} == {int, type(None)}
+    fits = whole and all(abs(value or 0) < 1 << 63 for value in values)
+    return pandas.array(values, dtype="Int64" if fits else object) if whole else values
 
 
 def table_of(texts: Any, text_pairs: Any = None) -> TextSource:

@@ -79,8 +79,8 @@ class ObjectiveContext:
         texts: The same examples, tokenised; ``Batch.indices`` refers to them unless a task sets
             other texts. With ``perturbed_text: add`` perturbed copies follow the originals.
         max_length: Maximum number of tokens per example.
-        cache: Cache on disk for tensors that are expensive to compute: ``cache.get(key, compute)``;
-            see :class:`~auxlearn.core.cache.TensorCache`.
+        cache: Cache on disk for tensors that are expensive to compute, of all runs:
+            ``cache.get(content_key(...), compute)``; see :class:`~auxlearn.core.cache.TensorCache`.
         seed: The run's seed.
         progress: ``progress(title, total)`` shows a progress bar; see
             :data:`~auxlearn.core.progress.ProgressBar`.

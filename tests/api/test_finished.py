@@ -394,6 +394,16 @@ def test_results_stand_for_their_run_wherever_the_program_goes(run, tmp_path, mo
             use()
 
 
+@pytest.mark.parametrize("number", [2**60 + 1, 2**63 + 1])
+def test_whole_numbers_beside_missing_ones_keep_their_digits(run, tmp_path, number):
+    path = tmp_path / "texts.jsonl"
+    rows = [{"text": TEXTS[0], "id": number}, {"text": TEXTS[1], "id": None}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    frame = auxlearn.predict(run, path)
+    assert frame["id"][0] == number
+    assert frame["id"].isna().tolist() == [False, True]
+
+
 def test_a_working_folder_that_has_been_deleted_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

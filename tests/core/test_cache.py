@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from auxlearn.core.cache import TensorCache, content_key, default_folder
 from auxlearn.core.errors import UserError
 
+KEY, OTHER = content_key("one"), content_key("another")
+
 TENSORS = {
     "scores": torch.linspace(0, 1, 100),
     "where": torch.tensor([True, False]),
@@ -42,12 +44,17 @@ def test_a_stored_entry_is_found_and_the_folder_is_not_listed_for_it(tmp_path, c
         for name in ("listdir", "scandir"):
             patch.setattr(os, name, Mock(side_effect=AssertionError("the folder is listed")))
         cache = TensorCache(folder)
-        same(cache.get("key", lambda: TENSORS))
-        same(cache.get("key", never))
-    same(TensorCache(folder).get("key", never))
-    other = TensorCache(folder).get("other", lambda: {"x": torch.ones(1)})
+        same(cache.get(KEY, lambda: TENSORS))
+        same(cache.get(KEY, never))
+    same(TensorCache(folder).get(KEY, never))
+    other = TensorCache(folder).get(OTHER, lambda: {"x": torch.ones(1)})
     assert other["x"].tolist() == [1.0]
     assert caplog.records == []
+
+
+def test_a_key_that_says_nothing_of_its_tensors_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'scores' is no content_key of all that"):
+        TensorCache(tmp_path).get("scores", lambda: TENSORS)
 
 
 def test_pieces_are_joined_on_the_disk(tmp_path):
@@ -80,7 +87,7 @@ DAMAGES = {
     "one bit": written(lambda content: content[:-7] + bytes([content[-7] ^ 1]) + content[-6:]),
     "header": written(lambda content: b"\xff" * 8 + content[8:]),
     "without a checksum": lambda path: save_file({"scores": torch.ones(3)}, path),
-    "in the place of another": lambda path: path.with_name("other.safetensors").replace(path),
+    "in the place of another": lambda path: path.with_name(f"{OTHER}.safetensors").replace(path),
     "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
 }
 
@@ -88,17 +95,17 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_computed_again(tmp_path, caplog, damage):
     cache = TensorCache(tmp_path)
-    for key in ("key", "other"):
+    for key in (KEY, OTHER):
         cache.get(key, lambda: TENSORS)
-    path = tmp_path / "key.safetensors"
+    path = tmp_path / f"{KEY}.safetensors"
     DAMAGES[damage](path)
     made = []
-    same(cache.get("key", lambda: made.append(1) or TENSORS))
+    same(cache.get(KEY, lambda: made.append(1) or TENSORS))
     assert made == [1]
     assert [record.getMessage() for record in caplog.records] == [
         f"cache file {path} is damaged: its content is computed again"
     ]
-    same(cache.get("key", never))
+    same(cache.get(KEY, never))
 
 
 def forked(work):
@@ -124,7 +131,7 @@ def test_two_processes_at_once_compute_once(tmp_path):
 
     def work():
         barrier.wait()
-        same(TensorCache(tmp_path / "cache").get("key", make))
+        same(TensorCache(tmp_path / "cache").get(KEY, make))
 
     children = [forked(work) for _ in range(2)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
@@ -134,10 +141,12 @@ def test_two_processes_at_once_compute_once(tmp_path):
 def test_a_file_is_that_of_the_library(tmp_path, monkeypatch):
     monkeypatch.setattr("auxlearn.core.cache.AT_ONCE", 64)
     names = {"é": torch.ones(3, dtype=torch.bfloat16), "number": torch.tensor(3.0).double()}
-    TensorCache(tmp_path).get("key", lambda: TENSORS | names)
-    with safe_open(tmp_path / "key.safetensors", "pt") as file:
+    TensorCache(tmp_path).get(KEY, lambda: TENSORS | names)
+    with safe_open(tmp_path / f"{KEY}.safetensors", "pt") as file:
         save_file(TENSORS | names, tmp_path / "of the library", file.metadata())
-    own, other = ((tmp_path / name).read_bytes() for name in ("key.safetensors", "of the library"))
+    own, other = (
+        (tmp_path / name).read_bytes() for name in (f"{KEY}.safetensors", "of the library")
+    )
     end = 8 + int.from_bytes(other[:8], "little")
     assert (own[:8], own[end:]) == (other[:8], other[end:])
     # The order of keys counts, but for that of the metadata, which the library writes in any order.
@@ -156,9 +165,9 @@ def test_an_interruption_is_heard_within_a_large_entry(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            TensorCache(tmp_path).get("key", lambda: TENSORS)
+            TensorCache(tmp_path).get(KEY, lambda: TENSORS)
     assert list(tmp_path.iterdir()) == []
-    same(TensorCache(tmp_path).get("key", lambda: TENSORS))
+    same(TensorCache(tmp_path).get(KEY, lambda: TENSORS))
     (path,) = tmp_path.glob("*.safetensors")
     assert len(synced) == 1
     assert synced[0] < path.stat().st_size  # it was heard before the last piece
@@ -168,16 +177,16 @@ def test_an_interruption_is_heard_within_a_large_entry(tmp_path, monkeypatch):
 def test_a_kill_between_writing_and_moving_leaves_no_entry(tmp_path):
     def work():
         os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        TensorCache(tmp_path).get("key", lambda: TENSORS)
+        TensorCache(tmp_path).get(KEY, lambda: TENSORS)
 
     assert os.WTERMSIG(os.waitpid(forked(work), 0)[1]) == signal.SIGKILL
     assert list(tmp_path.glob("*.safetensors")) == []
     assert len(list(tmp_path.glob(".*.part"))) == 1
     # The lock of the dead is free, and what it left does not get in the way.
     made = []
-    same(TensorCache(tmp_path).get("key", lambda: made.append(1) or TENSORS))
+    same(TensorCache(tmp_path).get(KEY, lambda: made.append(1) or TENSORS))
     assert made == [1]
-    same(TensorCache(tmp_path).get("key", never))
+    same(TensorCache(tmp_path).get(KEY, never))
     assert list(tmp_path.glob(".*.part")) == []
 
 
@@ -188,7 +197,7 @@ def test_a_folder_that_cannot_be_made_or_locked(tmp_path, monkeypatch):
     cache, refused = TensorCache(tmp_path), PermissionError(errno.EACCES, "Permission denied")
     monkeypatch.setattr("auxlearn.core.cache.Lock.acquire", Mock(side_effect=refused))
     with pytest.raises(UserError, match="choose another with --cache-dir"):
-        cache.get("key", lambda: TENSORS)
+        cache.get(KEY, lambda: TENSORS)
 
 
 def test_the_default_folder(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from auxlearn.core.cache import TensorCache
+from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.errors import UserError
 from auxlearn.core.registry import TASKS, load_plugin
 from auxlearn.data.batches import collate
@@ -333,6 +333,7 @@ def test_files_that_are_not_what_was_written_are_refused(
     os.mkfifo(path)
     with one_line(UserError, "not a regular file"):
         MaskingCollator.load(path, loaded[1])
-    TensorCache(tmp_path).get("key", lambda: {"a": torch.zeros(1)})
+    key = content_key("other tensors")
+    TensorCache(tmp_path).get(key, lambda: {"a": torch.zeros(1)})
     with one_line(UserError, "its checksum is not that of its values"):
-        MaskingCollator.load(tmp_path / "key.safetensors", loaded[1])
+        MaskingCollator.load(tmp_path / f"{key}.safetensors", loaded[1])

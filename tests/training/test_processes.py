@@ -18,8 +18,9 @@ from safetensors.torch import load_file
 
 from auxlearn.cli import cli
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.processes import PeerLost, _peers_alive, _timeout
+from auxlearn.core.processes import PeerLost, _peers_alive, _timeout, joined
 from auxlearn.core.registry import LOSSES
+from auxlearn.core.signals import interruptible
 from auxlearn.results.perturbation_log import FILE
 from tests import helpers
 from tests.test_conformance import LOSS_OPTIONS, TASK_OPTIONS, WEIGHTING_OPTIONS
@@ -300,6 +301,28 @@ def start(*arguments):
         subprocess.Popen([*command, *map(str, own)], env=settings | {"RANK": str(number)}, **OUTPUT)
         for number, own in enumerate(arguments)
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_that_waits_for_another_hears_a_signal(number, monkeypatch):
+    port = free_port()
+    for name, value in (together(port) | {"RANK": "0"}).items():
+        monkeypatch.setenv(name, value)
+
+    def wait():
+        with pytest.raises(KeyboardInterrupt), interruptible(), joined():
+            os._exit(1)
+        os._exit(7)
+
+    process = get_context("fork").Process(target=wait)
+    process.start()
+    with socket.socket() as probe:
+        while probe.connect_ex(("127.0.0.1", port)) != 0 and process.is_alive():
+            time.sleep(0.05)
+    os.kill(process.pid, number)
+    process.join(20)
+    process.kill()
+    assert process.exitcode == 7
 
 
 #: A function of a process that fails in its second call, what the process does, and the line.
