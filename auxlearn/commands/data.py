@@ -159,7 +159,7 @@ def _length_table(lengths: dict[str, Lengths]) -> tuple[list[str], list[list[str
     heads += [] if first.truncated is None else ["truncated"]
     rows = []
     for name, length in lengths.items():
-        row = [name, f"{length.mean:.1f}", f"{length.median:.0f}", f"{length.percentile_95:.0f}"]
+        row = [name, f"{length.mean:.1f}", f"{length.median:g}", f"{length.percentile_95:.0f}"]
         row.append(f"{length.longest:,}")
         rows.append(row if length.truncated is None else [*row, f"{length.truncated:.1%}"])
     return heads, rows

@@ -255,6 +255,8 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
     assigned: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for flag, text in _pairs(extra):
         owner = _owner(flag, owners)
+        if text is None:
+            raise ConfigError(f"option '{flag}' needs a value")
         options = assigned[owner.kind, owner.plugin]
         if owner.option in options:
             raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
@@ -348,8 +350,8 @@ def _unknown(flag: str, owners: Iterable[str]) -> str:
     return f"unknown option '{flag}': {hint}"
 
 
-def _pairs(extra: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Split the remaining arguments into flags and values."""
+def _pairs(extra: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Split the remaining arguments into flags and values, ``None`` where one is missing."""
     left = iter(extra)
     for argument in left:
         if not argument.startswith("--"):
@@ -358,9 +360,7 @@ def _pairs(extra: Sequence[str]) -> Iterator[tuple[str, str]]:
         flag, equals, value = argument.partition("=")
         if not equals:
             value = next(left, "--")
-        if not equals and value.startswith("--"):
-            raise ConfigError(f"option '{flag}' needs a value")
-        yield flag, value
+        yield flag, None if not equals and value.startswith("--") else value
 
 
 def _parse(text: str, field: FieldInfo) -> Any:

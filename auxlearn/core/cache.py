@@ -74,7 +74,7 @@ class TensorCache:
         Raises:
             ValueError: The key is not of :func:`content_key`: other runs share the cache.
         """
-        if not re.fullmatch(r"[0-9a-f]{64}(-\d+)?", key):
+        if not re.fullmatch(r"[0-9a-f]{64}(-\d+)?", str(key)):
             raise ValueError(f"{key!r} is no content_key of all that the tensors depend on")
         path = self.folder / f"{key}.safetensors"
         if (tensors := _read(path)) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -237,6 +238,11 @@ def with_dev(
         splits["dev"] = replace(dev, notes=(*dev.notes, notes[-1]))  # where it is read alone
     if "test" not in splits:
         notes.append("no test split: the only results are on dev, which also selects the model")
+    for name in splits:
+        near = difflib.get_close_matches(name.lower(), (*CORE_SPLITS, "validation"), 1, 0.75)
+        if near and not name.lower().startswith(near[0]):
+            what = f"split '{shorten(name)}' ({len(splits[name])} examples) is only evaluated"
+            notes.append(f"{what}: did you mean '{near[0]}'?")
     return replace(dataset, splits=splits, notes=tuple(notes))
 
 

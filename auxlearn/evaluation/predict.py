@@ -274,7 +274,8 @@ def _texts(
     if trained_on_pairs and not has_pairs:
         raise DataError(
             f"the run was trained on pairs of texts, but these are single texts ({table.where}): "
-            "give a table with a column 'text_pair', or name the column with --text-pair-column"
+            "give a table with a column 'text_pair' (in Python also text_pairs=), or name the "
+            "column with --text-pair-column"
         )
     if trained_on_pairs is False and asked:
         raise DataError("the run was trained on single texts alone: leave --text-pair-column out")

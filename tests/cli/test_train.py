@@ -232,6 +232,8 @@ WRONG = {
     "--aux l3mask --weights meta --alpha 0.3": "option '--alpha' is one of a plug-in that is not "
     "chosen: --weights fixed",
     "--weights meta --every": "option '--every' needs a value",
+    "--epohcs": "unknown option '--epohcs': did you mean '--epochs'?",
+    "--resume --seed 1": "unknown option '--resume': see",
     "--weights meta --every 2 --meta-every 3": "option '--meta-every' is given twice",
     "--keep-model --seed 1 --no-keep-model": "option '--keep-model' is given twice",
     "--dataset a --seed 1 --dataset b": "option '--dataset' is given twice: leave one of them out",

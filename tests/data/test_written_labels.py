@@ -339,6 +339,14 @@ def test_columns_by_another_separator_are_said(suffix, mark, text, tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "said"), [("tain", True), ("Trian", True), ("test_2", False)])
+def test_a_split_whose_name_may_be_misspelt_is_said(name, said):
+    splits = ["train"] * 4 + ["dev"] * 2 + ["test"] * 2 + [name] * 2
+    frame = pd.DataFrame({"text": [*"abcdefghij"], "label": ["x", "y"] * 5, "split": splits})
+    note = f"split '{name}' (2 examples) is only evaluated: did you mean 'train'?"
+    assert (note in load(frame).notes) == said
+
+
 def test_columns_by_semicolons_are_said_where_texts_have_commas(tmp_path):
     (tmp_path / "train.csv").write_text("news;so it goes, they say\nsport;two, three, four\n")
     with one_line(DataError, "train.csv:2: 3 cells, but", "cells are divided by ';'"):
