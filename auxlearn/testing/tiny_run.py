@@ -31,6 +31,7 @@ from auxlearn.losses.base import PrimaryLoss
 from auxlearn.objectives.context import ObjectiveContext
 from auxlearn.tasks.base import AuxiliaryTask
 from auxlearn.training.checkpoint import load_optimizer_tensors
+from auxlearn.training.plugin_checks import check_prepared
 from auxlearn.training.setup import auxiliary, training_step
 from auxlearn.weighting.base import Weighting
 from auxlearn.weighting.state import optimizer_tensors
@@ -125,6 +126,7 @@ class TinyRun:
             task: AuxiliaryTask = build(TASKS, choice)
             name = task.name if task.name not in self.tasks else f"{task.name}_2"
             task.prepare(self.context(name))
+            check_prepared(task, name)
             self.tasks[name] = task
             auxiliaries.append(auxiliary(name, task, BATCH_SIZE, seed))
         names = ("primary", *self.tasks)

@@ -190,6 +190,17 @@ def test_masks_by_padded_length_and_rules_without_a_primary_task_are_noticed(tmp
     assert found.endswith("weights 0.00, 0.50, 0.50; warning: the primary task is not trained")
 
 
+def test_texts_that_prepare_has_not_set_are_noticed(tmp_path):
+    class NoTexts(ByPaddedLength):
+        name = "faulty"
+
+        def prepare(self, context):
+            """As it is written without a call of the base class."""
+
+    said = "has set no texts in prepare: call super().prepare(context)"
+    assert said in found_by(TASKS, NoTexts, tmp_path, "loss")
+
+
 @pytest.mark.parametrize(("cls", "check", "message"), FAULTS)
 def test_a_fault_of_a_task_is_found(cls, check, message, tmp_path):
     assert re.search(message, found_by(TASKS, cls, tmp_path, check))
