@@ -170,6 +170,24 @@ def test_meta_is_that_of_the_library(better):
     assert dict(two_ends.meta_branches(draw)).keys() | {SINGLE} == {*names.values()}
 
 
+@pytest.mark.parametrize(("loss", "second"), [(0.7, "0.5"), (1.2, "0.1")])
+def test_the_share_that_no_rule_reads_is_neither_trained_nor_needed(loss, second, tmp_path):
+    bed = Bed("tiny", range(1), SETTINGS[:1], {})
+    case = Case(argparse.Namespace(output=tmp_path, results=tmp_path / "r"), bed, SETTINGS[0], 0)
+    runs = {
+        run.replace("a ", f"{FIRST} "): one
+        for run, one in one_draw(**{"0_3": (loss, 20)}).runs.items()
+    }
+    trained = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(two_ends, "read_all", lambda path: {case.key: runs})
+        patch.setattr(Case, "train", lambda case, run, weights: trained.append((run, weights)))
+        case.train_missing(0.1)
+    assert trained == [(f"{FIRST} {second}", ())] * (second == "0.1")
+    scored = two_ends.score_all({case.key: runs}, bed, bed.settings, two_ends.SHARED, (0.3, 0.5), 1)
+    assert bool(scored) == (second == "0.5")
+
+
 def test_tables_give_gain_cost_and_a_test_that_is_no_milder_than_one_over_draws():
     records, hits = {}, [(20, 24), (21, 23), (19, 25), (22, 27)]
     bed = Bed("tiny", range(4), SETTINGS[:1], {})
