@@ -237,7 +237,11 @@ def with_dev(
         )
         splits["dev"] = replace(dev, notes=(*dev.notes, notes[-1]))  # where it is read alone
     if "test" not in splits:
-        notes.append("no test split: the only results are on dev, which also selects the model")
+        others = [shorten(name) for name in splits if name not in CORE_SPLITS]
+        beside = f"beside those on {', '.join(others)}, " if others else ""
+        notes.append(
+            f"no test split: {beside}the only results are on dev, which also selects the model"
+        )
     for name in splits:
         near = difflib.get_close_matches(name.lower(), (*CORE_SPLITS, "validation"), 1, 0.75)
         if near and not name.lower().startswith(near[0]):

@@ -491,7 +491,7 @@ def recorded_file(run: Path, name: str) -> Path:
         return path
     try:
         if content_digest(path) != digest:
-            raise Damaged("its checksum differs")
+            raise Damaged("its checksum is not that in results.json")
     except (OSError, Damaged) as error:
         raise RunError(unusable(path, error, "delete the folder and run again")) from None
     return path

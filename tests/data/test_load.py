@@ -85,6 +85,16 @@ def test_a_column_of_labels_that_is_called_split_divides_nothing(tmp_path):
         assert (len(found.splits["train"]), len(found.splits["dev"])) == (36, 4)
 
 
+def test_results_without_a_test_split_are_not_only_those_on_dev(tmp_path):
+    for name in ("train", "testa", "testb"):
+        write(tmp_path / "mine", name, [f"{name} {number}" for number in range(20)])
+    (note,) = [one for one in load_dataset(tmp_path / "mine").notes if "no test split" in one]
+    assert note == (
+        "no test split: beside those on testa, testb, the only results are on dev, which also "
+        "selects the model"
+    )
+
+
 def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     write(tmp_path / "mine", "train", [f"text {i}" for i in range(40)])
     dataset = load_dataset(str(tmp_path / "mine"), seed=5)
