@@ -46,7 +46,7 @@ class Selective(ScoredMasking):
         train = context.texts
         pooling = [] if train.windows is None else [context.encoder.window_pooling]
         if train.labels is None or train.labels.unique().numel() < 2:
-            raise ConfigError(f"{context.name} needs training examples of two or more classes")
+            raise ConfigError(f"{context.name} needs texts with labels, of two or more classes")
         key = content_key(
             "selective",
             VERSION,

@@ -59,7 +59,9 @@ def test_results_and_model_of_another_seed_are_refused(run, finished):
     shutil.copy(finished / "seed0" / "results.json", run)
     shutil.rmtree(run / "model")
     shutil.copytree(other / "model", run / "model")
-    with helpers.one_line(RunError, "model/manifest.json is damaged (its checksum is not that in results.json)"):
+    with helpers.one_line(
+        RunError, "model/manifest.json is damaged (its checksum is not that in results.json)"
+    ):
         auxlearn.predict(run, ["a text"])
 
 
