@@ -13,6 +13,7 @@ import importlib
 import io
 import os
 import sys
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ from auxlearn.core.errors import (
     shorten_middle,
     suggestion,
 )
-from auxlearn.core.processes import muted, process_count, process_number, silent
+from auxlearn.core.processes import WAITING, muted, process_count, process_number, silent
 from auxlearn.core.signals import interruptible
 from auxlearn.core.version import __version__
 
@@ -253,4 +254,12 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main() -> None:
     atexit.register(gc.freeze)  # else Python looks for cycles among torch's objects, for a second
-    cli(prog_name="auxlearn")
+    try:
+        cli(prog_name="auxlearn")
+    except SystemExit as end:
+        if any(thread.name == WAITING for thread in threading.enumerate()):
+            # What waits in torch for other processes would abort this one at its end.
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(end.code if isinstance(end.code, int) else 1)
+        raise

@@ -32,6 +32,9 @@ TIMEOUT_VARIABLE = "AUXLEARN_PROCESS_TIMEOUT"
 #: Its default: as long as the leader may read data alone. One that has ended is noticed at once.
 _TIMEOUT = 1800
 
+#: Name of a thread that waits in torch for other processes.
+WAITING = "auxlearn waits"
+
 _LAST_WORDS = 10  # seconds in which a process that ends asks whether another one has said why
 _BUCKET = 2**25  # bytes that are summed at a time: large enough for the bandwidth of the network
 
@@ -242,7 +245,7 @@ def _in_thread(function: Callable[[], R], seconds: float | None = None) -> R:
         except BaseException as error:
             outcome.set_exception(error)
 
-    Thread(target=call, daemon=True).start()
+    Thread(target=call, name=WAITING, daemon=True).start()
     return outcome.result(seconds)
 
 

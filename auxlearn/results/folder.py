@@ -302,6 +302,7 @@ def model_of(run: Path) -> Path:
     folder = RunFolder(finished_folder(run))
     if not folder.model_path.is_dir() and folder.path.absolute().parent.name == "branches":
         raise RunError(f"{run} is a run that {run.parent.parent} has compared, and keeps no model")
+    RunResults.load(folder.path)  # whose files are those of the model
     recorded_file(folder.path, f"model/{MANIFEST}")
     if not folder.model_path.is_dir() and not folder.read_config().keep_model:
         raise RunError(

@@ -241,8 +241,10 @@ def code_span(text: str) -> str:
 
 
 def escape_csv(value: Any) -> Any:
-    """Return a value for a CSV file that no spreadsheet takes for a formula; numbers stay."""
+    """Return a value for a CSV file that no spreadsheet takes for a formula; numbers stay, as do
+    tokens such as ``-``, which compute nothing.
+    """
     if not isinstance(value, str):
         return value
     text = printable(value)
-    return f"'{text}" if text[:1] in tuple("=+-@") else text
+    return f"'{text}" if re.match(r"[=+\-@].*\w", text) else text

@@ -152,6 +152,8 @@ def test_names_of_users_are_no_markup_and_no_formulas(make_sweep):
     assert escape_latex("[a] *") == "{[}a] {*}"
     assert escape_markdown("a_b [c]") == r"a_b \[c\]"
     assert escape_csv("-x") == "'-x"
+    assert escape_csv("=(1)") == "'=(1)"
+    assert [escape_csv(token) for token in ("-", "=", "--", "@-@")] == ["-", "=", "--", "@-@"]
 
 
 def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):

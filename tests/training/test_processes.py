@@ -15,6 +15,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from safetensors.torch import load_file
+from torch.distributed import TCPStore
 
 from auxlearn.cli import cli
 from auxlearn.core.errors import ConfigError
@@ -323,6 +324,29 @@ def test_a_process_that_waits_for_another_hears_a_signal(number, monkeypatch):
     process.join(20)
     process.kill()
     assert process.exitcode == 7
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stopped_as_it_waits_does_not_abort_when_the_other_ends(dataset):
+    """The other is the store of addresses alone, so that the process waits in torch for ever."""
+    port = free_port()
+    store = TCPStore("127.0.0.1", port, None, is_master=True, wait_for_workers=False)
+    command = [sys.executable, "-m", "auxlearn", "train", "--dataset", dataset]
+    environment = os.environ | ALONE | together(port) | {"RANK": "1"}
+    waiting = subprocess.Popen([*map(str, command)], env=environment, **OUTPUT)
+    try:
+        before = store.num_keys()
+        while store.num_keys() == before and waiting.poll() is None:
+            time.sleep(0.1)
+        time.sleep(0.5)
+        waiting.terminate()
+        time.sleep(0.1)
+        del store
+        said = waiting.communicate(timeout=60)[0]
+    finally:
+        waiting.kill()
+    assert waiting.returncode == 130, said
+    assert "terminate called" not in said
 
 
 #: A function of a process that fails in its second call, what the process does, and the line.
