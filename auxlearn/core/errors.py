@@ -172,6 +172,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     bare, word = {_bare(choice): choice for choice in sorted(set(known))}, _bare(name)
     meant = SYNONYMS.get(word.replace("-", "_"))
     near = [choice for choice in bare if choice.replace("-", "_") == meant]
+    near = near or [choice for choice in bare if word in choice.split("_")]
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     return f"did you mean {bare[near[0]]!r}?" if near else ""
 
@@ -188,7 +189,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     "did you mean 'l3mask'?"
     >>> did_you_mean("xyz", ["l3mask", "random_mlm"])
     'known: l3mask, random_mlm'
-    >>> did_you_mean("rate", [f"key_{number}" for number in range(90)] + ["learning_rate"])
+    >>> did_you_mean("lrate", [f"key_{number}" for number in range(90)] + ["learning_rate"])
     'the most similar of 91: learning_rate, key_9, key_8'
     """
     choices = sorted(set(known))

@@ -330,7 +330,10 @@ def divided_otherwise(header: Collection[str], row: Collection[str] = ()) -> str
     return f"cells are divided by {mark!r}, but .csv needs commas, and .tsv tabs" if mark else ""
 
 
-_OF_TSV = " (a cell of a .tsv cannot contain tabs or line breaks; use .csv or .jsonl for those)"
+_OF_TSV = (
+    " (a cell of a .tsv cannot contain tabs or line breaks: use .csv or .jsonl for those, and "
+    ".conll for a word on each line)"
+)
 
 
 def _whole(tables: Tables, path: Path) -> Table:

@@ -163,7 +163,7 @@ def run_jobs(
             running.add(job.digest)
         if stop.requested and running and not stopping:
             stopping = True
-            say("stopping: running trials write a checkpoint")
+            say("stopping: what is running writes a checkpoint")
             with blamed_on(executor, "stop"):
                 executor.stop()
         with blamed_on(executor, "wait"):

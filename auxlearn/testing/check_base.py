@@ -113,11 +113,11 @@ class Checks(ABC):
         data = write_dataset(self.folder / "data")
         save_untrained(self.folder / "encoder")
         whole, killed = self.folder / "whole", self.folder / "killed"
-        train(self.config(data, whole))
+        train(self.config(data, whole), verbose=False)
         try:
             train(self.config(data, killed), _Killer(STEPS))
         except _Killed:
-            train(self.config(data, killed))
+            train(self.config(data, killed), verbose=False)
         else:
             raise AssertionError("the run was not interrupted")
         compared = [p for p in sorted(whole.rglob("*")) if p.suffix in (".safetensors", ".jsonl")]
