@@ -101,7 +101,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **options: Any) -> N
     if as_json:
         further = {
             "fingerprint": loaded.fingerprint,
-            "metric": loaded.metric,
+            "metric": loaded.metric or loaded.kind.default_metric(loaded.label_names),
             "notes": list(loaded.notes),
             "lengths": {name: asdict(length) for name, length in lengths.items()},
         }

@@ -102,7 +102,7 @@ class Comparison:
                 "low": low,
                 "high": high,
                 "best": len(column.scores) > 1 and column.is_best(name),
-                "may_equal_best": name in column.ties,
+                "may_equal_best": name in column.ties and not column.is_best(name),
             }
             yield row if math.isnan(column.detectable) else row | {"detectable": column.detectable}
         for name, best in column.restarts.items():

@@ -227,7 +227,7 @@ class TextDataset:
     splits: dict[str, Split]  # always "train"; "dev" and "test" where they exist
     #: Out-of-distribution evaluation sets by name.
     ood: dict[str, Split] = field(default_factory=dict)
-    metric: str = "accuracy"  # the one that is usually reported for it
+    metric: str = ""  # the one that is usually reported for a data set of that name
     notes: tuple[str, ...] = ()  # sentences for the user, such as what was changed on reading
     class_names: tuple[str, ...] = ()  # the names of all classes in order, if the source says them
     #: Labels by split as they were in memory, if they were renamed: what a saved copy holds, so

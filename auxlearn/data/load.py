@@ -218,7 +218,8 @@ def _read_card(card: DatasetCard, columns: Columns) -> TextDataset:
             raise
         raise DataError(str(error).replace(USE_A_FOLDER, recipe)) from error
     notes = (*dataset.notes, *card.warnings)
-    return replace(dataset, name=card.name, metric=card.metric, notes=notes)
+    metric = card.metric if card.metric in dataset.kind.metrics else ""
+    return replace(dataset, name=card.name, metric=metric, notes=notes)
 
 
 def with_dev(

@@ -425,7 +425,9 @@ def test_a_report_of_a_parser_shows_its_trees_and_its_further_set(finished, tmp_
 @pytest.mark.parametrize("kind", KINDS)
 def test_commands_know_every_kind(kind, folders, finished, tmp_path):
     shown = call("data", "check", folders / kind, "--kind", kind, "--json")
-    found = json.loads(shown.stdout)["splits"]["train"]
+    audit = json.loads(shown.stdout)
+    assert audit["metric"] == FIRST[kind]
+    found = audit["splits"]["train"]
     assert found["examples"] == 40
     counts = {"dependency": {"root": 40}, "multi_label": {}, "token_classification": {}}
     assert found["labels"].items() >= counts.get(kind, {}).items()
