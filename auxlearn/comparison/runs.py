@@ -107,7 +107,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the settings of a method as labels, one for each option of a plug-in."""
     labels = {}
     for key, value in config.items():
-        if key in _NOT_METHOD:
+        if key in _NOT_METHOD or (key == "weights" and not config["aux"]):
             continue
         if key not in ("aux", "weights", "loss"):
             labels[key] = label(value)

@@ -190,30 +190,34 @@ def load_ood_set(
                 f"'{source.name}' has no column '{shorten(column)}' to make subsets by: it has "
                 f"{some_of(split.meta) or 'none beside text and label'}"
             )
+    partner = _read_partner(source, len(split), columns)
+    if partner is not None and kind.offers("combined labels"):
+        names = dict.fromkeys((*split.label_names, *partner.label_names))
+        split = replace(split, label_names=tuple(names))
     split, labels = match_labels(label_names, split, source)
+    if partner is not None and not kind.offers("combined labels"):
+        partner = with_labels_of(label_names, partner, source)
     if source.subsets is None:
         source = source.model_copy(update={"subsets": card_subsets(source, split)})
-    partner = None
-    if source.pairs is not None:
-        partner = _read(source, source.pairs, columns)
-        if not _has(source, source.pairs):
-            raise DataError(
-                f"'{source.name}': {source.dataset} has no column 'split', so that its examples "
-                "would be paired with themselves: add the column, or leave pairs out"
-            )
-        if len(partner) != len(split):
-            raise DataError(
-                f"'{source.name}': {source.split} has {len(split)} examples but {source.pairs} "
-                f"{len(partner)}: pairs need equal numbers of examples"
-            )
-        if not kind.offers("combined labels"):
-            partner = with_labels_of(label_names, partner, source)
-        if set(partner.label_names) - set(split.label_names):
-            raise DataError(
-                f"'{source.name}': {source.pairs} has the labels "
-                f"{some_of(partner.label_names)}, {source.split} has {some_of(split.label_names)}"
-            )
     return OODSet(source, split, labels, partner)
+
+
+def _read_partner(source: OODSource, examples: int, columns: Columns) -> Split | None:
+    """Read the split whose examples are paired with so many of the set, if there is one."""
+    if source.pairs is None:
+        return None
+    partner = _read(source, source.pairs, columns)
+    if not _has(source, source.pairs):
+        raise DataError(
+            f"'{source.name}': {source.dataset} has no column 'split', so that its examples would "
+            "be paired with themselves: add the column, or leave pairs out"
+        )
+    if len(partner) != examples:
+        raise DataError(
+            f"'{source.name}': {source.split} has {examples} examples but {source.pairs} "
+            f"{len(partner)}: pairs need equal numbers of examples"
+        )
+    return partner
 
 
 def with_cards(source: OODSource, dataset: str, label_names: Sequence[str]) -> OODSource:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait as wait_for
 from contextlib import contextmanager, suppress
@@ -90,6 +91,9 @@ class _Slot:
                 if self._pool is None:
                     from joblib.externals.loky import ProcessPoolExecutor
 
+                    # It ends a worker whose memory has grown, as that of any training, and starts
+                    # another.
+                    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given")
                     self._pool = ProcessPoolExecutor(
                         max_workers=1,
                         initializer=start_worker,

@@ -274,8 +274,9 @@ class SweepResults:
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html()}"
 
     def to_frame(self) -> pandas.DataFrame:
-        """Return one row for each trial: its axes, seed, state, whether it was chosen on dev,
-        metrics by set (of sets other than dev, if chosen), best epoch, error and run folder.
+        """Return one row for each trial: its axes (numbers where all values of one are), seed,
+        state, whether it was chosen on dev, metrics by set (of sets other than dev, if chosen),
+        best epoch, error and run folder.
         """
         import pandas
 
@@ -289,5 +290,8 @@ class SweepResults:
             row["folder"] = str(self.folder / "trials" / trial.digest)
             rows.append(row)
         frame = pandas.DataFrame(rows)
+        for axis in {axis for trial in self.trials for axis in trial.cell}:
+            with suppress(ValueError):  # of names
+                frame[axis] = pandas.to_numeric(frame[axis])
         last = ["best_epoch", "error", "folder"]  # behind the metrics that only some rows have
         return frame[[*(name for name in frame if name not in last), *last]]

@@ -47,7 +47,7 @@ def test_a_mapping_runs_resumes_and_goes_into_a_comparison(settings, tmp_path, c
     assert len(engine.jobs) == 4
     assert "4/4  finished" in capsys.readouterr().err
     frame = results.to_frame()
-    assert frame["learning_rate"].tolist() == ["0.001", "0.001", "0.0001", "0.0001"]
+    assert frame["learning_rate"].tolist() == [0.001, 0.001, 0.0001, 0.0001]
     assert frame["seed"].tolist() == [0, 1, 0, 1]
     written = json.loads((tmp_path / "out" / "results.json").read_text())["trials"]
     assert frame["test_accuracy"].tolist() == [

@@ -210,6 +210,9 @@ def test_names_of_runs_say_in_what_they_differ():
         "l3mask, meta, l3mask.score surprisal",
         "single task",
     ]
+    alone, beside = ({"fixed": {"alpha": alpha}} for alpha in (0.3, 0.2))
+    configs = [{**base, "aux": [], "weights": alone}, {**base, "aux": [aux[0]], "weights": beside}]
+    assert run_names(configs) == ["single task", "l3mask, fixed"]
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 3])

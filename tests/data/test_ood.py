@@ -16,6 +16,7 @@ from auxlearn.data.load import load_dataset
 from auxlearn.data.ood import load_ood_set, load_ood_sets, map_labels, match_labels, with_labels_of
 from auxlearn.data.run_data import split_validation
 from auxlearn.evaluation.finished import read_evaluated
+from auxlearn.evaluation.metrics import true_labels
 from auxlearn.kinds.base import kind_of
 from tests.helpers import one_line, write_splits
 
@@ -169,12 +170,21 @@ def test_pairs_and_subsets_that_do_not_fit_are_refused(tmp_path):
     assert load(pairs="test").partner is not None
     with pytest.raises(DataError, match="test has 2 examples but short 1: pairs need"):
         load(pairs="short")
-    with pytest.raises(DataError, match="foreign has the labels x, z, test has x, y"):
+    with pytest.raises(DataError, match="the model knows x, y: no counterpart for z"):
         load(pairs="foreign")
     with pytest.raises(DataError, match="no column 'knd' to make subsets by: it has kind"):
         load(subsets=["knd"])
     with pytest.raises(DataError, match="has no split 'tests'"):
         load(split="tests")
+
+
+def test_pairs_may_have_labels_that_the_other_split_lacks(tmp_path):
+    folder = write(tmp_path / "set", test=[("a", "y"), ("b", "y")], was=[("c", "x"), ("d", "x")])
+    source = OODSource.model_validate({"dataset": str(folder), "pairs": "was"})
+    found = load_ood_set(source, "set", ("x", "y"))
+    assert found.partner is not None
+    assert true_labels(found.split, found) == [1, 1]
+    assert true_labels(found.partner, found) == [0, 0]
 
 
 @pytest.mark.parametrize("pairs", [True, False])
