@@ -551,7 +551,7 @@ def test_a_mixture_masks_each_text_by_one_of_its_strategies(trained_bert, tmp_pa
         ),
         ("mixture", {"strategies": ["span"], "weights": [1, 2]}, "2 weights for 1 strategies"),
         ("mixture", {"strategies": ["span"], "weights": [0]}, "one is more than 0"),
-        ("selective", {"texts": LINES[:1]}, "selective needs training examples of two or more"),
+        ("selective", {"texts": LINES[:1]}, "selective needs texts with labels, of two or more"),
         ("difference", {}, "name a file of texts of other domains by background"),
         ("informask", {"unit": "word"}, "unit word and rates go with by: token"),
         ("pos", {"weights": {"NN": -1}}, "greater than or equal to 0"),
