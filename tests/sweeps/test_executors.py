@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import process_executor
 
 from auxlearn.core.errors import SweepError
 from auxlearn.executors import ray as ray_engine
@@ -69,6 +72,18 @@ def test_a_signal_of_the_terminal_does_not_end_a_trial_that_starts(number, tmp_p
             pass
     assert [outcome.state for outcome in ended] == ["error"]
     assert "nosuch" in ended[0].error
+
+
+def test_a_worker_that_loky_ends_for_its_memory_warns_of_nothing(tmp_path):
+    with warnings.catch_warnings(record=True) as shown, LocalExecutor(jobs=1, threads=1) as one:
+        warnings.simplefilter("always")
+        one.submit(Job("d", len, {"nosuch": 1}, str(tmp_path / "log"), str(tmp_path), 1))
+        words = "A worker stopped while some jobs were given to the "
+        assert words in inspect.getsource(process_executor)
+        warnings.warn(f"{words}executor.", UserWarning, stacklevel=1)
+        while not one.wait(1.0):
+            pass
+    assert shown == []
 
 
 @pytest.mark.slow

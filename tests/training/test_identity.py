@@ -54,8 +54,9 @@ def test_edited_settings_are_not_those_of_the_results(run, config, reader):
 def test_results_and_model_of_another_seed_are_refused(run, finished):
     other = finished / "seed1"
     shutil.copy(other / "results.json", run)
-    with helpers.one_line(RunError, "is of another run than config.yaml"):
-        auxlearn.load_run(run)
+    for use in (auxlearn.load_run, lambda run: auxlearn.predict(run, ["a text"])):
+        with helpers.one_line(RunError, "is of another run than config.yaml"):
+            use(run)
     shutil.copy(finished / "seed0" / "results.json", run)
     shutil.rmtree(run / "model")
     shutil.copytree(other / "model", run / "model")
