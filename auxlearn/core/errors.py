@@ -168,10 +168,13 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     >>> suggestion("--num-epochs", ["--min-epochs", "--epochs"])
     "did you mean '--epochs'?"
+    >>> [suggestion(name, ["comment_text", "threat", "texts"]) for name in ("text", "comment")]
+    ["did you mean 'texts'?", "did you mean 'comment_text'?"]
     """
     bare, word = {_bare(choice): choice for choice in sorted(set(known))}, _bare(name)
     meant = SYNONYMS.get(word.replace("-", "_"))
     near = [choice for choice in bare if choice.replace("-", "_") == meant]
+    near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.85)
     near = near or [choice for choice in bare if word in choice.split("_")]
     near = near or difflib.get_close_matches(word, bare, n=1, cutoff=0.6)
     return f"did you mean {bare[near[0]]!r}?" if near else ""

@@ -222,6 +222,7 @@ def test_without_enough_seeds_to_test_nothing_is_marked(make_sweep, seeds, again
     folder = make_sweep(lambda _: {"dev": 30, "test": 20}, grid=METHODS, seeds=seeds)
     found = compare(folder.path, against=against)
     assert list(found.to_frame()["best"]) == [True, True]
+    assert list(found.to_frame()["may_equal_best"]) == [False, False]
     text = found.to_markdown()
     lines = [line for line in text.splitlines() if "50.0" in line]
     assert len(lines) == 2
