@@ -49,8 +49,7 @@ from auxlearn.objectives.base import outputs_of
 from auxlearn.results.folder import append_jsonl, read_jsonl
 from auxlearn.results.predictions import read_stored
 from auxlearn.training.loop import TrainingLoop
-from auxlearn.training.whole_runs.branches import Gain, Weights, alone, best_of, together
-from auxlearn.training.whole_runs.paired import calibrated_log_losses, log_losses, paired_difference
+from auxlearn.training.whole_runs.paired import paired_difference
 from benchmarks.beds import (
     SETTINGS,
     Setting,
@@ -62,6 +61,15 @@ from benchmarks.beds import (
 )
 from benchmarks.common import RESULTS
 from benchmarks.tables import mean_and_error, table, write_section
+from benchmarks.three_runs import (
+    Gain,
+    Weights,
+    alone,
+    best_of,
+    calibrated_log_losses,
+    log_losses,
+    together,
+)
 
 README = Path(__file__).parents[1] / "README.md"
 PAGE = README.parent / "docs" / "results" / "two_ends.md"

@@ -111,6 +111,7 @@ class Kind(ABC):
     #: Labels that stand for none in a table of ``datasets``.
     missing: ClassVar[tuple[Any, ...]] = (None, "")
     unit: ClassVar[str] = "nats"  # of the loss of an example
+    correct_title: ClassVar[str] = "gain in correct predictions"  # of one run over another
     #: For the model card: what a model is for, by data, count and labels, and its limits.
     purpose: ClassVar[str] = "to predict {labels} for texts of {data}"
     limits: ClassVar[str] = ""

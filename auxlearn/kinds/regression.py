@@ -59,6 +59,7 @@ class Regression(Kind):
     problem_type = "regression"
     label_columns = ("label", "score")
     unit = "squared error"
+    correct_title = "reduction of absolute error"
 
     def recognises(self, table: Table, columns: Columns) -> bool:
         values = values_of(table, columns.label, self.label_columns)

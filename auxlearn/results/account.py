@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from auxlearn.kinds.metrics import difference, metric_title
+from auxlearn.kinds.metrics import difference, metric_title, sign
 from auxlearn.results.record import Branch
 
 #: What to try for a task that is left out.
@@ -15,12 +15,7 @@ ADVICE = (
 
 
 def account_of_branches(
-    tasks: Sequence[str],
-    branches: Sequence[Branch],
-    evidence: float,
-    unit: str = "nats",
-    metric: str = "accuracy",
-    learned: bool = True,
+    tasks: Sequence[str], branches: Sequence[Branch], metric: str, learned: bool = True
 ) -> dict[str, str]:
     """Return the sentence of each auxiliary task; ``learned``: any branch has learned something."""
     if not learned:
@@ -32,35 +27,22 @@ def account_of_branches(
     (taken,) = [branch for branch in branches if branch.taken]
     single = next(branch for branch in branches if branch.gain is None)
 
-    def gain(branch: Branch) -> str:
+    def against_single(branch: Branch) -> str:
         return (
-            f"{difference(metric, branch.value - single.value)} of {metric_title(metric)} "
-            f"({branch.value:.3f} against {single.value:.3f}; gain in loss {branch.gain:+.4f} ± "
-            f"{branch.gain_error:.4f} {unit} per example)"
+            f"{branch.title} has {branch.value:.3f} {metric_title(metric)} on dev, "
+            f"{difference(metric, branch.gain or 0.0)} against {single.value:.3f} of the single "
+            "task"
         )
 
     sentences = {}
     for task in tasks:
-        with_task = [
-            branch for branch in branches if branch.gain is not None and branch.weights[task]
-        ]
-        best = max(with_task, key=lambda branch: branch.gain or 0.0)
         if taken.weights[task]:
-            sentences[task] = (
-                f"{task}: applied with share {taken.weights[task]:.3g}; on dev its run differed "
-                f"from the single task by {gain(taken)}"
-            )
+            sentences[task] = f"{task}: applied; {against_single(taken)}"
             continue
-        if (best.gain or 0.0) > evidence * (best.gain_error or 0.0):
-            but = f"{taken.title} was better still"
-            if taken.gain is None:
-                but = "had fewer correct predictions by more than their standard error"
-            why = f"{best.title} had a better loss than the single task, by {gain(best)}, but {but}"
-        else:
-            why = (
-                f"the better of its runs on dev ({best.title}) differed from the single task by "
-                f"{gain(best)}, where more than {evidence:g} standard errors of the loss were "
-                "needed"
-            )
+        with_task = [branch for branch in branches if branch.weights[task]]
+        best = max(with_task, key=lambda branch: sign(metric) * branch.value)
+        why = f"the best branch with it, {against_single(best)}"
+        if taken is not single:
+            why += f", and {taken.title}, without it, {taken.value:.3f}"
         sentences[task] = f"{task}: left out; {why}; {ADVICE}"
     return sentences

@@ -167,21 +167,20 @@ class RunPlots:
 
     def branches(self, axes: Axes) -> None:
         """Draw the metric on dev of each run that the rule has compared."""
-        metric, branches = self.results.config["metric"], self.results.branches
-        single = next((branch.value for branch in branches if branch.gain is None), 0.0)
-        for number, branch in enumerate(branches):
+        metric = self.results.config["metric"]
+        for number, branch in enumerate(self.results.branches):
             label = branch.title
             if branch.gain is not None:
-                points = difference(metric, branch.value - single)
-                loss = f"{branch.gain:+.3f} ± {branch.gain_error:.3f} {self.results.kind.unit}"
-                label += f", {points}\n(loss {loss})"
-            axes.plot(
-                *zip(*branch.course, strict=True),
-                color=colour(number),
-                marker=marker(number),
-                linewidth=2.5 if branch.taken else 1,
-                label=f"{label}, taken" if branch.taken else label,
-            )
+                label += f", {difference(metric, branch.gain)}"
+            style: dict[str, Any] = {
+                "color": colour(number),
+                "linewidth": 2.5 if branch.taken else 1,
+                "label": f"{label}, taken" if branch.taken else label,
+            }
+            if len(branch.course) == 1:  # a point between runs
+                axes.axhline(branch.value, linestyle="--", **style)
+            else:
+                axes.plot(*zip(*branch.course, strict=True), marker=marker(number), **style)
         axes.set_ylabel(f"{metric_title(metric)} on dev\nof each run compared")
 
     def weights(self) -> list[Panel]:

@@ -247,16 +247,15 @@ class Branch:
 
     title: str  # the auxiliary tasks with their shares, or "single task"
     folder: str  # its run folder, below that of the run
-    weights: dict[str, float]  # weight of each objective
+    #: Weight of each objective; of a point between runs that with the same step to first order.
+    weights: dict[str, float]
     value: float  # the metric on dev of its best checkpoint
-    #: By how much its calibrated log loss on dev is lower than that of the single task, in nats per
-    #: example; ``None`` for the single task itself.
+    #: By how much the metric on dev is higher than that of the single task; ``None`` for that.
     gain: float | None
-    gain_error: float | None  # standard error of that difference
-    #: By how much its share of correct predictions on dev is higher, 0 to 1; with macro-F1 the mean
-    #: over the classes.
+    #: By how much its share of correct predictions on dev is higher, 0 to 1, with macro-F1 the mean
+    #: over the classes; of numbers, by how much the mean absolute error is lower.
     correct: float | None
-    correct_error: float | None  # standard error of that difference
+    correct_error: float | None  # standard error of that difference over the examples
     taken: bool  # whether it is the run whose model is exported
     course: list[tuple[int, float]]  # the metric on dev by step
     seconds: float  # wall time of its training

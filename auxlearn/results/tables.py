@@ -177,15 +177,14 @@ def example_sentences(evaluations: Mapping[str, Evaluation]) -> list[str]:
 
 def branches_table(results: RunResults, seconds: bool = True) -> DataFrame:
     """Return the runs that a rule has compared, one line for each, in the order of training."""
-    metric, unit = results.config["metric"], results.kind.unit
-    heads = ["run", f"dev {metric_title(metric)}", "gain", f"gain of loss ({unit})", "taken"]
-    single = next((branch.value for branch in results.branches if branch.gain is None), 0.0)
+    metric, kind = results.config["metric"], results.kind
+    heads = ["run", f"dev {metric_title(metric)}", "gain", kind.correct_title, "taken"]
     lines = []
     for branch in results.branches:
         gains = ["-", "-"]
         if branch.gain is not None:
-            loss = f"{branch.gain:+.4f} ± {branch.gain_error:.4f}"
-            gains = [difference(metric, branch.value - single), loss]
+            more = f"{branch.correct:+.3g} ± {branch.correct_error:.2g}"
+            gains = [difference(metric, branch.gain), more]
         line = [branch.title, f"{branch.value:.3f}", *gains, "yes" if branch.taken else ""]
         lines.append([*line, f"{branch.seconds:.0f} s"] if seconds else line)
     return text_table([*heads, "training"] if seconds else heads, lines)

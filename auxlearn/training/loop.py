@@ -181,6 +181,12 @@ class TrainingLoop(Loop):
         self._load_best()
         return self.state
 
+    def evaluate_at(self, tensors: dict[str, dict[str, Tensor]] | None) -> None:
+        """Evaluate parameters, given to the leader, as the only checkpoint of the run."""
+        self._drop_records_after(0)
+        self.encoder.load_tensors(self.processes.share_tensors(tensors)["encoder"])
+        self._evaluate()
+
     def run_step(self) -> None:
         self.training_step.begin(self.state.step)
         if self.in_primary_only_phase:

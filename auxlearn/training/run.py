@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
@@ -44,7 +46,7 @@ from auxlearn.results.record import (
     Evaluation,
     RunResults,
 )
-from auxlearn.training.checkpoint import CheckpointFolder
+from auxlearn.training.checkpoint import CheckpointFolder, write_tensors
 from auxlearn.training.gradient_log import GradientLog
 from auxlearn.training.inputs import InputRecord, collect_inputs, verify_finished
 from auxlearn.training.loop import TrainingLoop
@@ -69,9 +71,15 @@ def train_run(
     reporter: Reporter,
     dataset: TextDataset | None = None,
     processes: Processes = ALONE,
+    parameters: Mapping[str, Tensor] | None = None,
+    keep_parameters: Path | None = None,
 ) -> RunResults:
     """Train and evaluate one run of a resolved configuration, resume it, or return its results. Of
     several processes this is the leader; the others call :func:`follow`.
+
+    Args:
+        parameters: What is evaluated in place of training.
+        keep_parameters: File for those of the best checkpoint.
     """
     folder = RunFolder.of(config)
     config = folder.with_own_data(config)
@@ -115,10 +123,14 @@ def train_run(
         if line := changed_versions(Environment.load(folder.path)):
             reporter.message(line)
         count = run.micro_batches = _micro_batches(config, run.checkpoints, processes, reporter)
-        processes.share({"config": config.model_dump(mode="json"), "micro_batches": count})
+        message = {"config": config.model_dump(mode="json"), "micro_batches": count}
+        processes.share(message | {"trains": parameters is None})
         loop = run.prepare()
         prepared = time.perf_counter()
-        loop.run()
+        if parameters is None:
+            loop.run()
+        else:
+            loop.evaluate_at({"encoder": dict(parameters)})
         trained = time.perf_counter()
         folder.check_lock()
         evaluated = run.evaluate(loop)
@@ -129,6 +141,8 @@ def train_run(
         }
         results = run.results(loop, *evaluated, seconds)
         folder.check_lock()
+        if keep_parameters is not None:  # before adapters are merged
+            write_tensors(keep_parameters, run.encoder.tensors())
         run.export(results)
         results = results.save(folder.path)
         run.checkpoints.delete()
@@ -153,7 +167,10 @@ def follow(processes: Processes, dataset: TextDataset | None) -> Path:
                 micro_batches=message["micro_batches"],
             )
             loop = run.prepare()
-            loop.run()
+            if message["trains"]:
+                loop.run()
+            else:
+                loop.evaluate_at(None)
             run.evaluate(loop)
     return Path(message["folder"])
 

@@ -49,15 +49,12 @@ class Branches:
     """How a rule compares whole runs with fixed weights in place of learning within one.
 
     Attributes:
-        shares: Shares of the auxiliary task: the first that is tried, the one that follows if that
-            was no better than the single task, and the one that follows if it was.
-        mix: How the branches mix their objectives.
-        evidence: Standard errors by which a branch must be better on dev to be taken.
+        share: Share of an auxiliary task in the run that has it.
+        mix: How that run mixes its objectives.
     """
 
-    shares: tuple[float, float, float]
+    share: float
     mix: Mix
-    evidence: float
 
 
 class Members:

@@ -101,7 +101,7 @@ class Meta(LogitWeighting):
         options = self.options
         if options.horizon == "steps" or len(self.objectives) == 1:
             return None
-        return Branches(options.shares, options.mix, options.evidence)
+        return Branches(options.share, options.mix)
 
     @property
     def validation_source(self) -> ValidationSource | None:

@@ -6,7 +6,7 @@ import math
 from typing import Literal, Self
 
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from auxlearn.weighting.base import Mix, ValidationOptions
@@ -63,15 +63,10 @@ class MetaOptions(LogitOptions, ValidationOptions):
     horizon: Literal["run", "steps"] = "run"
     """What a weight is judged by: whole runs with fixed shares, compared on dev with the single
     task (run), or the derivative of the validation loss after the next steps, within one run
-    (steps). All options but shares, evidence and mix belong to steps."""
+    (steps). All options but share and mix belong to steps."""
 
-    shares: tuple[float, float, float] = (0.3, 0.1, 0.5)
-    """Shares of an auxiliary task that are tried with horizon run: the first, then the second if it
-    was no better than the single task, and the third if it was."""
-
-    evidence: float = 0.5
-    """Standard errors by which a run with the task must be better on dev than the single task to be
-    taken, with horizon run."""
+    share: float = Field(0.5, gt=0, lt=1)
+    """Share of an auxiliary task in the run that has it, with horizon run."""
 
     initial: tuple[float, ...] | None = Field(
         None,
@@ -130,29 +125,17 @@ class MetaOptions(LogitOptions, ValidationOptions):
     """Optimizer steps that the validation loss is differentiated through. More than one keeps the
     graphs of all of them and needs several times the memory."""
 
-    @field_validator("shares")
-    @classmethod
-    def _check_shares(cls, shares: tuple[float, float, float]) -> tuple[float, float, float]:
-        first, lower, higher = shares
-        if not 0 < lower < first < higher < 1:
-            raise ValueError(
-                f"{list(shares)}: the second is lower than the first, the third higher, and all "
-                "are above 0 and below 1"
-            )
-        return shares
-
     @model_validator(mode="after")
     def _options_of_one_horizon(self) -> Self:
         fields = type(self).model_fields
         changed = [name for name in fields if getattr(self, name) != fields[name].default]
-        of_run = {"horizon", "shares", "evidence", "mix"}
+        of_run = {"horizon", "share", "mix"}
         wrong = [name for name in changed if name not in of_run]
         if self.horizon == "run" and wrong:
             raise ValueError(
                 f"{', '.join(wrong)}: only with horizon steps, and horizon is run: add horizon "
                 "steps, or leave them out"
             )
-        wrong = [name for name in changed if name in ("shares", "evidence")]
-        if self.horizon == "steps" and wrong:
-            raise ValueError(f"{', '.join(wrong)}: only with horizon run: leave them out")
+        if self.horizon == "steps" and "share" in changed:
+            raise ValueError("share: only with horizon run: leave it out")
         return self

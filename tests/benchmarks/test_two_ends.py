@@ -6,15 +6,15 @@ from functools import cache
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import ttest_rel
 
 from auxlearn.data.dataset import Split
 from auxlearn.data.load import load_dataset
-from auxlearn.training.whole_runs.branches import best_of, search
-from auxlearn.weighting.base import Branches
+from auxlearn.training.whole_runs.branches import point, points
 from benchmarks import two_ends
 from benchmarks.beds import Setting, write_draw, write_split
-from benchmarks.two_ends import SINGLE, Bed, Case, Draw, Run, View, meta, read_all
+from benchmarks.two_ends import SINGLE, Bed, Case, Draw, Run, View, read_all
 
 FIRST, SECOND = "random_mlm, corpus", "simcse, corpus"
 SETTINGS = tuple(
@@ -144,30 +144,43 @@ def test_rules_of_lines(rule, draw, taken, runs):
     assert trained == [SINGLE, "a 0.5", "a 0.3"][:runs]
 
 
-@pytest.mark.parametrize("better", [(0.6, 0.7), (0.6, 1.2), (1.2, 1.3), (0.99, 0.6)])
-def test_meta_is_that_of_the_library(better):
-    """Two tasks: the same branches with the same gains, and the same one is taken."""
-    tasks = ("a", "b")
-    losses = dict(zip(tasks, better, strict=True))
-    runs = {SINGLE: Run({"best": view(1.0, 20)}, 10.0)}
-    for task, share in ((task, share) for task in tasks for share in (0.1, 0.3, 0.5)):
-        loss = 1 + (losses[task] - 1) * share
-        runs[f"{task} {share:g}"] = Run({"best": view(loss, 20, 0.1)}, 20.0)
-    runs["a + b together"] = Run({"best": view(0.5, 20, 0.1)}, 20.0)
-    draw, gains = Draw(runs, tasks), {}
-    names = {(1.0, 0.0, 0.0): SINGLE}
-    for weights in search(2, rule := Branches((0.3, 0.1, 0.5), "steps", 0.5), gains):
-        for one in weights:
-            parts = [
-                f"{task} {share:g}" for task, share in zip(tasks, one[1:], strict=True) if share
-            ]
-            names[one] = SINGLE if not parts else parts[0] if len(parts) == 1 else "a + b together"
-            if parts:
-                gains[one] = draw.gain((names[one], "best"))
-    point, trained = meta(draw)
-    assert {*trained} == {*names.values()}
-    assert point[0] == names[best_of(gains, rule.evidence) or (1.0, 0.0, 0.0)]
-    assert dict(two_ends.meta_branches(draw)).keys() | {SINGLE} == {*names.values()}
+@pytest.mark.parametrize("seed", range(20))
+def test_the_line_by_accuracy_is_that_of_the_library(seed):
+    """Two tasks with many ties: the same point is taken."""
+    draw, tasks = np.random.default_rng(seed), ("a", "b")
+    values = {levels: draw.integers(18, 22) for levels in points(2)}
+    runs = {SINGLE: Run({"best": view(1.0, values[0.0, 0.0])})}
+    for number, task in enumerate(tasks):
+        levels = {name: [0.0, 0.0] for name in ("middle", "best")}
+        levels["middle"][number], levels["best"][number] = 0.5, 1.0
+        views = {name: view(1.0, values[tuple(one)]) for name, one in levels.items()}
+        runs[f"{task} 0.5"] = Run(views)
+    for levels in values:
+        if all(levels):
+            name = " ".join(f"{level:g}" for level in levels)
+            runs["b 0.5"].views[name] = view(1.0, values[levels])
+    (run, name), trained = two_ends.LINES["line, accuracy"](Draw(runs, tasks))
+    taken = {"best": 1.0, "middle": 0.5}.get(name)
+    expected = max(points(2), key=values.get)
+    if run == SINGLE:
+        assert expected == (0.0, 0.0)
+    elif taken is None:
+        assert expected == tuple(map(float, name.split()))
+    else:
+        assert expected == tuple(taken * (run == f"{task} 0.5") for task in tasks)
+    assert trained == [SINGLE, "a 0.5", "b 0.5"]
+
+
+def test_points_are_those_of_the_library():
+    draw = np.random.default_rng(0)
+    single, *ends = (
+        {name: torch.tensor(draw.normal(size=5), dtype=torch.float32) for name in ("x", "y")}
+        for _ in range(3)
+    )
+    for levels in points(2):
+        found = point(levels, single, dict(enumerate(ends)))
+        expected = two_ends.on_line(single, ends, levels)
+        assert all(found[name].equal(expected[name]) for name in single)
 
 
 @pytest.mark.parametrize(("loss", "second"), [(0.7, "0.5"), (1.2, "0.1")])

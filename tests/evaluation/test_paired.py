@@ -1,76 +1,11 @@
-"""Paired comparison of two classifiers on the same examples."""
+"""Paired comparison of the predictions of two runs for the same examples."""
 
 import numpy as np
 import pytest
-from scipy import optimize, stats
-from sklearn.metrics import balanced_accuracy_score, log_loss
+from scipy import stats
+from sklearn.metrics import balanced_accuracy_score
 
-from auxlearn.training.whole_runs.paired import (
-    calibrated_log_losses,
-    example_weights,
-    fitted_beta,
-    log_losses,
-    paired_difference,
-)
-
-
-def model(seed=0, examples=300, classes=4, sharpness=1.0):
-    """Class probabilities of a calibrated model, raised to a power, and labels drawn from it."""
-    draw = np.random.default_rng(seed)
-    logits = draw.normal(size=(examples, classes)) * 2
-    exact = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    labels = np.array([draw.choice(classes, p=row) for row in exact])
-    sharp = exact**sharpness
-    return sharp / sharp.sum(1, keepdims=True), labels
-
-
-def test_log_losses_are_those_of_scikit_learn():
-    probabilities, labels = model()
-    found = log_losses(probabilities, labels, 1.0)
-    assert found.mean() == pytest.approx(log_loss(labels, probabilities), rel=1e-12)
-    powers = probabilities**0.4
-    powers /= powers.sum(1, keepdims=True)
-    expected = log_loss(labels, powers)
-    assert log_losses(probabilities, labels, 0.4).mean() == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("sharpness", [0.3, 1.0, 1.4])
-def test_the_fitted_temperature_is_where_the_derivative_vanishes(sharpness):
-    """By hand: the derivative by beta is the mean of E[log p] under the scaled p, minus log p_y."""
-    probabilities, labels = model(sharpness=sharpness)
-    logs = np.log(probabilities)
-
-    def slope(beta):
-        scaled = np.exp(beta * logs)
-        scaled /= scaled.sum(1, keepdims=True)
-        return ((scaled * logs).sum(1) - logs[np.arange(len(labels)), labels]).mean()
-
-    expected = optimize.brentq(slope, 1e-3, 50, xtol=1e-12)
-    assert fitted_beta(probabilities, labels) == pytest.approx(expected, rel=1e-4)
-
-
-def test_confidence_alone_makes_no_difference():
-    """The powers of a model's probabilities have its ranking, and the same score."""
-    calm, labels = model(sharpness=0.3)
-    sharp, _ = model(sharpness=1.4)
-    assert abs(log_loss(labels, sharp) - log_loss(labels, calm)) > 0.1
-    np.testing.assert_allclose(
-        calibrated_log_losses(sharp, labels), calibrated_log_losses(calm, labels), rtol=1e-4
-    )
-
-
-def test_no_example_is_scored_with_a_temperature_that_has_seen_its_label():
-    probabilities, labels = model(classes=2)
-    labels[:150], labels[150:] = 0, 1
-    before = calibrated_log_losses(probabilities, labels)
-    changed = probabilities.copy()
-    changed[0] = changed[0][::-1]  # what the other half is fitted to
-    after = calibrated_log_losses(changed, labels)
-    own_half = np.concatenate([np.arange(0, 150, 2), np.arange(150, 300, 2)])
-    rest = np.setdiff1d(own_half, [0])
-    np.testing.assert_array_equal(after[rest], before[rest])
-    assert not np.allclose(after[np.setdiff1d(np.arange(300), own_half)], before[1], rtol=0)
-    assert (after[1::2] != before[1::2]).any()
+from auxlearn.training.whole_runs.paired import example_weights, paired_difference
 
 
 def test_the_difference_over_its_error_is_the_t_of_a_paired_test():
@@ -92,10 +27,3 @@ def test_balanced_weights_give_the_mean_over_the_classes():
     assert (weights * (predicted == labels)).mean() == pytest.approx(expected, rel=1e-12)
     assert weights.mean() == pytest.approx(1, rel=1e-12)
     assert (example_weights(labels, balanced=False) == 1).all()
-
-
-def test_a_model_that_is_certain_and_wrong_has_a_finite_loss():
-    probabilities, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 1])
-    losses = calibrated_log_losses(probabilities, labels)
-    assert np.isfinite(losses).all()
-    assert losses.argmax() == 3

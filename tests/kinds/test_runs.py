@@ -264,15 +264,15 @@ def test_meta_compares_whole_runs_by_the_scores_of_examples(kind, train):
     assert len(found.branches) == 3
     single = next(one for one in found.branches if one.gain is None)
     other = next(one for one in found.branches if one.gain is not None)
-    assert np.isfinite([other.gain, other.gain_error, other.correct]).all()
+    assert np.isfinite([other.gain, other.correct, other.correct_error]).all()
     if kind == "regression":
         errors = {}
         for one in (single, other):
             lines = read_lines(found.folder / one.folder / "predictions" / "dev.jsonl")
-            errors[one.title] = [(line["label"] - line["predicted"]) ** 2 for line in lines]
+            errors[one.title] = [abs(line["label"] - line["predicted"]) for line in lines]
         gains = np.array(errors[single.title]) - np.array(errors[other.title])
-        assert other.gain == pytest.approx(gains.mean())
-        assert other.gain_error == pytest.approx(gains.std(ddof=1) / np.sqrt(len(gains)))
+        assert other.correct == pytest.approx(gains.mean())
+        assert other.correct_error == pytest.approx(gains.std(ddof=1) / np.sqrt(len(gains)))
 
 
 @pytest.mark.parametrize("kind", ONE_AND_SLOW)

@@ -30,58 +30,52 @@ def test_unseen_examples_have_columns_where_any_example_is_seen():
     assert list(metrics_table({"test": none}).iloc[0, 4:7]) == ["0", "-", "-"]
 
 
-def branch(title, share, gain=None, error=0.01, taken=False, other=0.0):
-    weights = {"primary": 1 - share - other, "a": share, "b": other}
+def branch(title, share, value=0.7, taken=False, other=0.0):
+    weights, gain = {"primary": 1 - share - other, "a": share, "b": other}, value - 0.7
     return Branch(
-        title, f"branches/{title}", weights, 0.7, gain, error, 0.0, 0.01, taken, [(1, 0.7)], 2.0
+        title, f"branches/{title}", weights, value, gain, gain, 0.01, taken, [(1, value)], 2.0
     )
 
 
-SINGLE = replace(branch("single task", 0.0), gain=None, gain_error=None)
+SINGLE = replace(branch("single task", 0.0), gain=None, correct=None, correct_error=None)
 
 
-def account(*branches, evidence=0.5):
-    return account_of_branches(("a", "b"), branches, evidence)
+def account(*branches):
+    return account_of_branches(("a", "b"), branches, "accuracy")
 
 
-def test_the_task_of_the_branch_that_was_taken():
-    found = account(
-        SINGLE, branch("a 0.3", 0.3, 0.02, taken=True), branch("b 0.3", 0.0, -0.01, other=0.3)
+def test_the_account_of_tasks_that_are_applied_and_left_out():
+    better = branch("a 0.5", 0.5, 0.74, taken=True)
+    found = account(SINGLE, better, branch("b 0.5", 0.0, 0.71, other=0.5))
+    assert found["a"] == (
+        "a: applied; a 0.5 has 0.740 accuracy on dev, +4.0 points against 0.700 of the single task"
     )
-    assert found["a"].startswith("a: applied with share 0.3; on dev its run differed")
-    assert "+0.0200 ± 0.0100 nats" in found["a"]
-    assert found["b"].startswith("b: left out; the better of its runs on dev (b 0.3) differed")
-    assert "more than 0.5 standard errors of the loss were needed" in found["b"]
+    assert found["b"].startswith(
+        "b: left out; the best branch with it, b 0.5 has 0.710 accuracy on dev, +1.0 points "
+        "against 0.700 of the single task, and a 0.5, without it, 0.740; "
+    )
     assert "--aux supervised" in found["b"]
-
-
-def test_a_task_that_was_better_but_for_another_or_for_its_metric():
-    both = branch("a 0.3", 0.3, 0.05, taken=True), branch("b 0.3", 0.0, 0.02, other=0.3)
-    assert "b 0.3 had a better loss than the single task" in account(SINGLE, *both)["b"]
-    assert "a 0.3 was better still" in account(SINGLE, *both)["b"]
     single = replace(SINGLE, taken=True)
-    others = branch("a 0.3", 0.3, 0.05), branch("b 0.3", 0.0, -0.1, other=0.3)
-    assert "had fewer correct predictions" in account(single, *others)["a"]
+    worse = branch("a 0.5", 0.5, 0.69), branch("half of a 0.5", 0.3, 0.7)
+    found = account(single, *worse, branch("b 0.5", 0.0, 0.6, other=0.5))
+    assert found["a"].startswith("a: left out; the best branch with it, half of a 0.5 has 0.700")
+    assert "without it" not in found["b"]
 
 
-def test_gains_are_in_points_of_the_metric_before_the_loss():
-    better = replace(branch("a 0.3", 0.3, 0.09, taken=True), value=0.74)
-    other = branch("b 0.3", 0.0, -0.1, other=0.3)
-    text = account(SINGLE, better, other)["a"]
-    said = "+4.0 points of accuracy (0.740 against 0.700; gain in loss +0.0900 ± 0.0100 nats per"
-    assert said in text
+def test_branches_are_compared_in_the_metric_and_by_their_predictions():
+    better = branch("a 0.5", 0.5, 0.74, taken=True)
     found = replace(examples.results("a", "b"), branches=[SINGLE, better])
     assert branches_table(found, seconds=False).to_numpy().tolist() == [
         ["single task", "0.700", "-", "-", ""],
-        ["a 0.3", "0.740", "+4.0 points", "+0.0900 ± 0.0100", "yes"],
+        ["a 0.5", "0.740", "+4.0 points", "+0.04 ± 0.01", "yes"],
     ]
     found.config["metric"] = "mae"
     assert branches_table(found).iloc[1, 2] == "+0.04"
 
 
 def test_nothing_is_claimed_of_a_task_when_no_run_has_learned_anything():
-    taken = [replace(SINGLE, taken=True), branch("a 0.3", 0.3, 0.05), branch("b", 0.0, other=0.3)]
-    for text in account_of_branches(("a", "b"), taken, 0.5, learned=False).values():
+    taken = [replace(SINGLE, taken=True), branch("a 0.5", 0.5, 0.75), branch("b", 0.0, other=0.5)]
+    for text in account_of_branches(("a", "b"), taken, "accuracy", learned=False).values():
         assert text[3:] == (
             "left out, and nothing is known of it: no run that was compared has learned anything"
         )

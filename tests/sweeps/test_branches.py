@@ -1,7 +1,10 @@
-"""Rules that compare whole runs: which branches are trained, which is taken, and resuming."""
+"""Rules that compare whole runs: their branches and points, which is taken, and resuming."""
+
+import json
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import auxlearn
@@ -11,9 +14,7 @@ from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.train import train_resolved
 from auxlearn.training.whole_runs import branches
-from auxlearn.training.whole_runs.branches import Gain, alone, best_of, search, together
-from auxlearn.training.whole_runs.paired import Difference, ExampleLosses
-from auxlearn.weighting.base import Branches
+from auxlearn.training.whole_runs.branches import is_trained, point, points, weights_of
 from tests.helpers import Messages, assert_same_files
 from tests.sweeps.conftest import InlineExecutor
 
@@ -22,51 +23,32 @@ def train(config, reporter=None, executor=None):
     return train_resolved(config.resolved(), reporter, executor=executor)
 
 
-RULE = Branches((0.3, 0.1, 0.5), "steps", 0.5)
+def test_points_from_the_single_task_on():
+    assert points(1) == [(0.0,), (0.5,), (1.0,)]
+    found = points(2)
+    assert len(found) == 9
+    assert found[:4] == [(0.0, 0.0), (0.0, 0.5), (0.5, 0.0), (0.0, 1.0)]
+    assert {one for one in points(3) if is_trained(one)} == {(0, 0, 0), *map(tuple, np.eye(3))}
 
 
-def gain(mean, error=0.01, correct=0.0, correct_error=0.01):
-    return Gain(Difference(mean, error), Difference(correct, correct_error))
+def test_weights_of_a_point_keep_the_ratios_of_its_steps():
+    assert weights_of((0.0, 0.0), 0.5) == (1.0, 0.0, 0.0)
+    assert weights_of((0.0, 1.0), 0.3) == (0.7, 0.0, 0.3)
+    primary, first, second = weights_of((0.5, 1.0), 0.3)
+    assert primary + first + second == pytest.approx(1, abs=1e-15)
+    assert first / primary == pytest.approx(0.5 * 0.3 / 0.7, rel=1e-12)
+    assert second / primary == pytest.approx(0.3 / 0.7, rel=1e-12)
 
 
-def searched(tasks, gains):
-    """Return the branches of each round, given the gain of each branch."""
-    rounds, known = [], {}
-    for found in search(tasks, RULE, known):
-        rounds.append(found)
-        known |= {one: gain(gains[one]) for one in found if one[0] < 1}
-    return rounds
-
-
-def test_the_second_share_is_higher_after_a_gain_and_lower_after_a_loss():
-    one, low, high = ((1 - share, share) for share in (0.3, 0.1, 0.5))
-    assert searched(1, {one: 0.001, high: 0.0}) == [[one, (1.0, 0.0)], [high]]
-    assert searched(1, {one: -0.001, low: 0.0}) == [[one, (1.0, 0.0)], [low]]
-
-
-def test_all_tasks_that_are_better_are_trained_together_at_last():
-    gains = {alone(0, 0.3, 3): 0.02, alone(0, 0.5, 3): 0.03, alone(1, 0.3, 3): -1}
-    gains |= {alone(1, 0.1, 3): -1, alone(2, 0.3, 3): 0.04, alone(2, 0.5, 3): 0.01}
-    both = together([alone(0, 0.5, 3), alone(2, 0.3, 3)])
-    assert searched(3, gains | {both: 0})[-1] == [both]
-    assert both[2] == 0
-    assert sum(both) == pytest.approx(1, abs=1e-15)
-    assert both[1] / both[0] == pytest.approx(0.5 / 0.5, rel=1e-12)
-    assert both[3] / both[0] == pytest.approx(0.3 / 0.7, rel=1e-12)
-    none = dict.fromkeys(gains, -1) | {alone(task, 0.1, 3): -1 for task in range(3)}
-    assert len(searched(3, none)) == 2
-
-
-def test_a_branch_is_taken_by_its_log_loss_unless_its_metric_speaks_against_it():
-    better, best, worse = (0.7, 0.3), (0.5, 0.5), (0.9, 0.1)
-    gains = {better: gain(0.006), best: gain(0.02), worse: gain(0.004)}
-    assert best_of(gains, 0.5) == best
-    assert best_of({worse: gains[worse]}, 0.5) is None  # 0.4 standard errors
-    assert best_of({worse: gains[worse]}, 0.3) == worse
-    gains[best] = gain(0.02, correct=-0.011)
-    assert best_of(gains, 0.5) == better
-    gains[best] = gain(0.02, correct=-0.009)
-    assert best_of(gains, 0.5) == best
+def test_the_parameters_of_a_point():
+    single = {"body": torch.tensor([1.0, 2.0]), "ids": torch.arange(2)}
+    first = {"body": torch.tensor([3.0, 0.0]), "ids": torch.arange(2), "own": torch.ones(1)}
+    second = {"body": torch.tensor([1.0, 4.0]), "ids": torch.arange(2), "own": torch.zeros(1)}
+    found = point((0.5, 1.0), single, {0: first, 1: second})
+    assert found["body"].tolist() == [2.0, 3.0]
+    assert found["ids"].equal(torch.arange(2))
+    assert found["own"].item() == pytest.approx(1 / 3)
+    assert point((0.5, 0.0), single, {0: first})["own"].item() == 1
 
 
 @pytest.fixture
@@ -79,32 +61,18 @@ def config(fast_settings, tmp_path):
 
 
 def deciding(patch):
-    """Return a function that decides which branches are better."""
+    """Return a function that decides which point of the one task is the best on dev."""
 
-    def decide(**better):
-        def minus(self, other, balanced):
-            return gain(other.better).loss, gain(other.better).correct
-
-        def of(cls, path, results):
-            share = path.name.replace("-", "_").replace(".", "").replace("+", "_and_")
-            one = cls(np.zeros(1), np.zeros(1), np.zeros(1))
-            object.__setattr__(one, "better", better.get(share, -1.0))
-            return one
-
-        patch.setattr(ExampleLosses, "of", classmethod(of))
-        patch.setattr(ExampleLosses, "minus", minus)
+    def decide(level):
+        patch.setattr(branches._Training, "_best", lambda training, every: (level,))
         patch.setattr(branches._Training, "_learned", True)  # whatever these short runs have
 
     return decide
 
 
 @pytest.fixture
-def evidence(monkeypatch):
+def decide(monkeypatch):
     return deciding(monkeypatch)
-
-
-#: Evidence that takes the share of 0.3, and what a run with it has become.
-FIRST_IS_BEST = {"random_mlm_03": 0.1, "random_mlm_05": 0.05}
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +80,12 @@ def whole(fast_settings, tmp_path_factory):
     output = str(tmp_path_factory.mktemp("whole") / "run")
     given = {"aux": ["random_mlm"], "weights": "meta", "output": output}
     with pytest.MonkeyPatch.context() as patch:
-        deciding(patch)(**FIRST_IS_BEST)
+        deciding(patch)(0.5)
         return train(RunConfig.model_validate(fast_settings | given))
 
 
 def test_no_branch_is_taken_when_none_has_learned_anything(config):
-    results = train(config(learning_rate=1e-9, weights={"meta": {"evidence": -1e9}}, epochs=1))
+    results = train(config(learning_rate=1e-9, epochs=1))
     assert all(RunResults.load(results.folder / one.folder).degenerate for one in results.branches)
     assert results.weights == {"primary": 1.0, "random_mlm": 0.0}
     assert results.account["random_mlm"].startswith("random_mlm: left out, and nothing is known")
@@ -127,63 +95,96 @@ def test_no_branch_is_taken_when_none_has_learned_anything(config):
     assert "nothing is known of it" in card
 
 
-def test_the_run_is_the_branch_that_is_taken(whole, config, tmp_path):
+def test_the_run_is_the_point_that_is_taken(whole, config, tmp_path):
+    """Half-way: its model is the mean of those of two ordinary runs."""
     results, folder = whole, whole.folder
     assert [one.title for one in results.branches] == [
-        *("random_mlm 0.3", "single task", "random_mlm 0.5")
+        *("random_mlm 0.5", "single task", "half of random_mlm 0.5")
     ]
-    assert [one.taken for one in results.branches] == [True, False, False]
-    assert results.weights == {"primary": 0.7, "random_mlm": 0.3}
-    fixed = {"fixed": {"alpha": 0.3, "mix": "steps"}}
-    other = train(config(weights=fixed, output=str(tmp_path / "fixed")))
-    assert results.evaluations == other.evaluations
-    assert results.best == other.best
-    files = ("model/model.safetensors", "predictions/dev.jsonl", "predictions/test.jsonl")
-    assert_same_files(folder, tmp_path / "fixed", *files)
+    assert [one.taken for one in results.branches] == [False, False, True]
+    assert results.weights == pytest.approx({"primary": 2 / 3, "random_mlm": 1 / 3})
+    assert results.steps == 0
+    fixed = {"fixed": {"alpha": 0.5, "mix": "steps"}}
+    ends = [
+        train(config(aux=[], weights="fixed", output=str(tmp_path / "single"))),
+        train(config(weights=fixed, output=str(tmp_path / "fixed"))),
+    ]
+    first, second = (load_file(one.folder / "model" / "model.safetensors") for one in ends)
+    found = load_file(folder / "model" / "model.safetensors")
+    for name, tensor in found.items():
+        expected = (first[name].double() + second[name].double()) / 2
+        torch.testing.assert_close(tensor.double(), expected, rtol=1e-6, atol=1e-7)
+    texts = auxlearn.load_dataset(results.config["dataset"]).split("test").texts
+    predicted = list(auxlearn.predict(folder, list(texts))["predicted_label"])
+    stored = (folder / "predictions" / "test.jsonl").read_text().splitlines()
+    assert predicted == [json.loads(line)["predicted"] for line in stored]
+    by_title = {one.title: one for one in results.branches}
+    for branch, end in zip(("single task", "random_mlm 0.5"), ends, strict=True):
+        assert by_title[branch].value == end.best.value
+        assert [step for step, _ in by_title[branch].course] == [3, 6]
     assert results.config["weights"] == {"meta": results.config["weights"]["meta"]}
     assert RunResults.load(folder) == results
     assert (folder / "heads").is_dir()
     for branch in results.branches:
         assert RunResults.load(folder / branch.folder).best.value == branch.value
         assert not (folder / branch.folder / "model").exists()
-        assert [step for step, _ in branch.course] == [3, 6]
-    assert "applied with share 0.3" in results.account["random_mlm"]
+    assert not list((folder / "branches").glob("*.safetensors"))
+    assert "applied; half of random_mlm 0.5 has" in results.account["random_mlm"]
     card = (folder / "model" / "README.md").read_text()
     assert "`meta`" in card
-    assert "| random_mlm 0.3 |" in card
+    assert "| half of random_mlm 0.5 |" in card
     plots = {path.name for path in (folder / "plots").iterdir()}
     assert "branches.png" in plots
     assert "weights.png" not in plots
-    assert len(auxlearn.predict(folder, ["a text"])) == 1  # the manifest fits the card
     runs = [RunResults.load(folder / one.folder) for one in results.branches]
     total = sum(sum(run.seconds.values()) for run in runs)
     assert sum(results.seconds.values()) == pytest.approx(total)
 
 
-def test_without_evidence_the_run_is_the_single_task(config, evidence, tmp_path):
-    evidence()
-    results = train(config())
-    single = train(config(aux=[], weights="fixed", output=str(tmp_path / "single")))
-    assert results.weights == {"primary": 1.0, "random_mlm": 0.0}
-    assert results.evaluations == single.evaluations
-    first, second = (
-        load_file(tmp_path / name / "model" / "model.safetensors") for name in ("run", "single")
-    )
-    assert all(first[name].equal(second[name]) for name in second)
+def test_the_run_is_the_run_with_the_task_or_without(config, decide, tmp_path):
+    for level, settings in (
+        (1.0, {"weights": {"fixed": {"alpha": 0.5, "mix": "steps"}}}),
+        (0.0, {"aux": [], "weights": "fixed"}),
+    ):
+        decide(level)
+        results = train(config(output=str(tmp_path / f"run {level}")))
+        other = train(config(**settings, output=str(tmp_path / f"other {level}")))
+        assert results.weights == {"primary": 1 - level / 2, "random_mlm": level / 2}
+        assert results.evaluations == other.evaluations
+        assert results.best == other.best
+        first, second = (
+            load_file(one.folder / "model" / "model.safetensors") for one in (results, other)
+        )
+        assert all(first[name].equal(second[name]) for name in second)
     (*_, line) = results.warnings()  # that nothing was learned may come first
     assert line.startswith("random_mlm: left out; ")
-    again = train(config())
-    assert again == results
-    assert auxlearn.load_run(tmp_path / "run").to_frame().equals(results.to_frame())
+    assert train(config(output=str(tmp_path / "run 0.0"))) == results
+    loaded = auxlearn.load_run(tmp_path / "run 0.0")
+    assert loaded.to_frame().equals(results.to_frame())
+
+
+def test_of_equal_metrics_the_point_nearest_to_the_single_task_is_taken(config, monkeypatch):
+    monkeypatch.setattr(branches._Training, "_learned", True)
+    results = train(config(epochs=1))
+    values = {one.title: one.value for one in results.branches}
+    order = ["single task", "half of random_mlm 0.5", "random_mlm 0.5"]
+    taken = next(one.title for one in results.branches if one.taken)
+    assert taken == max(order, key=values.get)
+
+
+def test_more_tasks_than_can_be_compared(config):
+    aux = ["random_mlm", "l3mask", "simcse", "span", "whole_word"]
+    with pytest.raises(ConfigError, match="at most 4 auxiliary tasks, not 5"):
+        train(config(aux=aux))
 
 
 class _KilledError(Exception):
     pass
 
 
-def test_a_killed_run_ends_with_the_same_bytes(whole, config, evidence, monkeypatch, tmp_path):
+def test_a_killed_run_ends_with_the_same_bytes(whole, config, decide, monkeypatch, tmp_path):
     """Killed in its second branch, and then when all is written and models are to be deleted."""
-    evidence(**FIRST_IS_BEST)
+    decide(0.5)
     steps = 0
     step = TrainingLoop.run_step
 
@@ -212,16 +213,16 @@ def test_a_killed_run_ends_with_the_same_bytes(whole, config, evidence, monkeypa
     assert not list((tmp_path / "run").rglob("*.part"))
 
 
-def test_executors_give_the_same_results(whole, config, evidence, tmp_path):
-    evidence(**FIRST_IS_BEST)
+def test_executors_give_the_same_results(whole, config, decide, tmp_path):
+    decide(0.5)
     other = train(config(output=str(tmp_path / "other")), executor=InlineExecutor())
     assert other.reproducible() == whole.reproducible()
     logs = sorted(path.name for path in (tmp_path / "other" / "branches").glob("*.log"))
-    assert logs == ["random_mlm-0.3.log", "random_mlm-0.5.log", "single-task.log"]
+    assert logs == ["half-of-random_mlm-0.5.log", "random_mlm-0.5.log", "single-task.log"]
 
 
 def test_a_failed_branch_of_an_executor_is_named(config):
-    with pytest.raises(UserError, match=r"branch supervised 0\.3: supervised needs a labelled"):
+    with pytest.raises(UserError, match=r"branch supervised 0\.5: supervised needs a labelled"):
         train(config(aux=["supervised"]), executor=InlineExecutor())
 
 
@@ -255,7 +256,7 @@ def test_a_run_after_mistakes_and_an_interruption_takes_a_branch_by_real_predict
     shown = Messages()
     results = train(settings, shown)
     assert len(results.branches) == 3
-    assert all(one.gain is None or one.gain_error > 0 for one in results.branches)
+    assert all(one.gain is None or one.correct_error >= 0 for one in results.branches)
     assert sum(one.taken for one in results.branches) == 1
     assert len(shown.lines) == len(set(shown.lines))
     assert sum(line.startswith("branch: ") for line in shown.lines) == 3
@@ -273,9 +274,9 @@ def test_a_run_after_mistakes_and_an_interruption_takes_a_branch_by_real_predict
     [
         ({"gate": 0}, "gate: only with horizon steps"),
         ({"split": "train:0.2", "every": 3}, "split, every: only with horizon steps"),
-        ({"horizon": "steps", "evidence": 2}, "evidence: only with horizon run"),
-        ({"shares": [0.3, 0.4, 0.5]}, "the second is lower than the first"),
-        ({"shares": [0.3, 0.1, 1.0]}, "all are above 0 and below 1"),
+        ({"horizon": "steps", "share": 0.3}, "share: only with horizon run"),
+        ({"shares": [0.3, 0.1, 0.5]}, "did you mean 'share'?"),
+        ({"share": 1.0}, "share"),
         ({"horizon": "epoch"}, "horizon"),
     ],
 )

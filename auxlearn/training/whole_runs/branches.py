@@ -1,22 +1,37 @@
-"""Training with a rule that compares whole runs: its branches, and the one that is taken.
+r"""Training with a rule that compares whole runs: its branches, and the one that is taken.
 
-A branch is an ordinary run with fixed shares, or of the primary task alone, in a folder of its own
-below ``branches/`` of the run folder. All branches have the same seed: the same initial parameters,
-the same batches of the primary task and the same dropout masks. They are compared on dev by
-:mod:`auxlearn.training.whole_runs.paired`; test data play no part. The model, metrics and
-predictions of the branch that is taken become those of the run.
+The branches are the single task, a run with each auxiliary task, and the points half-way and all
+the way between them: with the parameters :math:`\theta_0` of the best checkpoint of the single
+task and :math:`\theta_k` of the run with task k, the point of the levels l is
+
+.. math:: \theta_0 + \sum_k l_k (\theta_k - \theta_0), \quad l_k \in \{0, 1/2, 1\}.
+
+Averages of fine-tuned parameters that share their start are often as good as either or better
+(Wortsman et al. 2022, "Model soups", https://arxiv.org/abs/2203.05482). A point costs an
+evaluation; it is an ordinary run of no steps.
+
+Each branch has a folder of its own below ``branches/`` of the run folder. All runs have the same
+seed: the same initial parameters, the same batches of the primary task and the same dropout masks.
+The branch with the best metric on dev is taken, of equal ones that nearest to the single task; test
+data play no part. Its model, metrics and predictions become those of the run.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import Interrupted, RunError
+from auxlearn.core.errors import ConfigError, Interrupted, RunError
 from auxlearn.core.files import expand, replaced_folder, write_bytes, write_manifest
 from auxlearn.core.metric_names import Quantity
 from auxlearn.core.processes import ALONE, Processes
@@ -28,92 +43,70 @@ from auxlearn.data.memory import save_folder
 from auxlearn.encoders.device import usual_torch
 from auxlearn.executors.jobs import Executor, Job, run_jobs
 from auxlearn.kinds.base import kind_of
+from auxlearn.kinds.metrics import sign
 from auxlearn.results.account import account_of_branches
 from auxlearn.results.folder import RunFolder, recorded_inputs
 from auxlearn.results.loggers import ForwardingReporter
 from auxlearn.results.model_card import model_card
 from auxlearn.results.plots import plot_run
 from auxlearn.results.record import LOGS, Branch, RunResults
+from auxlearn.training.checkpoint import write_tensors
 from auxlearn.training.inputs import RunInputs, code_content, save_inputs
 from auxlearn.training.run import load_finished, train_run
 from auxlearn.training.setup import build_weighting, check_shared_parameters, check_source
-from auxlearn.training.whole_runs.paired import Difference, ExampleLosses
+from auxlearn.training.whole_runs.paired import ExampleErrors
 from auxlearn.weighting.base import Branches
 
-#: Weight of each objective in a branch, the primary task first.
-Weights = tuple[float, ...]
+Tensors = dict[str, Tensor]
+#: Of each auxiliary task, how far from the single task, 0, towards the run with it, 1.
+Levels = tuple[float, ...]
+LEVELS = (0.0, 0.5, 1.0)
 
-#: Smallest difference of the metric, in standard errors, with which a branch can be taken.
-LEAST_METRIC = -1.0
-
-
-@dataclass(frozen=True)
-class Gain:
-    """How much better than the single task a branch is on dev."""
-
-    loss: Difference  # in calibrated log loss, nats per example
-    #: In the share of correct predictions, of which with macro-F1 each class has the same part.
-    correct: Difference
-
-    def suffices(self, evidence: float) -> bool:
-        """Whether the branch is to be taken, by so many standard errors of the log loss."""
-        correct = self.correct.mean >= LEAST_METRIC * self.correct.error
-        return self.loss.mean > evidence * self.loss.error and correct
+#: Of n tasks 3^n points are evaluated.
+MOST_TASKS = 4
 
 
-#: What is known of branches: their gain by their weights.
-Gains = Mapping[Weights, Gain]
+def points(tasks: int) -> list[Levels]:
+    """Return all points, from the single task on."""
+    return sorted(product(LEVELS, repeat=tasks), key=sum)
 
 
-def alone(task: int, share: float, tasks: int) -> Weights:
-    """Return the weights of a branch with one of several auxiliary tasks."""
-    return (1 - share, *(share if number == task else 0.0 for number in range(tasks)))
+def is_trained(levels: Levels) -> bool:
+    """Whether a point is the single task or a run with one task."""
+    return sum(levels) in (0, 1) and 0.5 not in levels
 
 
-def together(branches: Sequence[Weights]) -> Weights:
-    """Return weights in which each task keeps its ratio to the primary task."""
-    ratios = [
-        sum(weights[place] / weights[0] for weights in branches)
-        for place in range(1, len(branches[0]))
-    ]
-    total = 1 + sum(ratios)
-    return (1 / total, *(ratio / total for ratio in ratios))
-
-
-def search(tasks: int, rule: Branches, gains: Gains) -> Iterator[list[Weights]]:
-    """Yield branches by the gains so far: each task alone with the first share, then with a higher
-    or lower one; at last all that were better.
+def weights_of(levels: Levels, share: float) -> tuple[float, ...]:
+    """Return the weights of a run, the primary task first: of a point those with which the steps of
+    one run would be its steps, to first order.
     """
-    first, lower, higher = rule.shares
-    begun = [alone(task, first, tasks) for task in range(tasks)]
-    single = (1.0, *[0.0] * tasks)
-    yield [*begun, single]  # mistakes in the settings of a task show in its first branch
-    further = [
-        alone(task, higher if gains[weights].loss.mean > 0 else lower, tasks)
-        for task, weights in enumerate(begun)
-    ]
-    yield further
-    better = [
-        best_of({weights: gains[weights] for weights in pair}, rule.evidence)
-        for pair in zip(begun, further, strict=True)
-    ]
-    taken = [weights for weights in better if weights is not None]
-    if len(taken) > 1:
-        yield [together(taken)]
+    parts = [1 - share, *(level * share for level in levels)]
+    return tuple(part / sum(parts) for part in parts)
 
 
-def best_of(gains: Gains, evidence: float) -> Weights | None:
-    """Return the branch that is to be taken; ``None``: the single task."""
-    sufficient = {weights: gain for weights, gain in gains.items() if gain.suffices(evidence)}
-    return (
-        max(sufficient, key=lambda weights: sufficient[weights].loss.mean) if sufficient else None
-    )
+def point(levels: Levels, single: Tensors, ends: Mapping[int, Tensors]) -> Tensors:
+    """Return the parameters of a point, given those of the run with each task that has a level.
+    Heads that the single task lacks are means of those of the runs.
+    """
+    found: Tensors = {}
+    for name in dict.fromkeys(name for end in ends.values() for name in end):
+        values = [(levels[task], end[name]) for task, end in ends.items() if name in end]
+        start = single.get(name)
+        if not values[0][1].is_floating_point():
+            found[name] = values[0][1]
+        elif start is not None:
+            found[name] = start + sum(level * (end - start) for level, end in values)
+        else:
+            total = sum(level for level, _ in values)
+            found[name] = torch.stack([level / total * end for level, end in values]).sum(0)
+    return found
 
 
 def branch_config(
-    config: RunConfig, rule: Branches, weights: Weights, output: str | None
+    config: RunConfig, rule: Branches, levels: Levels, output: str | None
 ) -> RunConfig:
-    """Return the configuration of a branch: fixed shares of the tasks that have a weight."""
+    """Return the configuration of a branch: fixed shares of the tasks that have a level."""
+    weights = weights_of(levels, rule.share)
     chosen = [(task, w) for task, w in zip(config.aux, weights[1:], strict=True) if w]
     fixed = {"alpha": [w for _, w in chosen], "mix": rule.mix} if chosen else {}
     changes = {
@@ -133,6 +126,11 @@ def train_branches(
     processes: Processes,
 ) -> RunResults:
     """Train or resume the runs that a rule compares; the best becomes the run itself."""
+    if len(config.aux) > MOST_TASKS:
+        raise ConfigError(
+            f"{config.weights.name} compares runs with at most {MOST_TASKS} auxiliary tasks, not "
+            f"{len(config.aux)}: leave some out, or weigh them by another rule"
+        )
     folder = RunFolder.of(config)
     if not folder.finished:
         folder.check(config)
@@ -151,7 +149,32 @@ def train_branches(
 def train_branch(
     config: RunConfig, reporter: Reporter | None = None, processes: Processes = ALONE
 ) -> RunResults:
-    return train_run(config, build_weighting(config), reporter or Reporter(), processes=processes)
+    """Train a branch and keep its parameters in a file beside its folder."""
+    return train_run(
+        config,
+        build_weighting(config),
+        reporter or Reporter(),
+        processes=processes,
+        keep_parameters=parameters_file(config.output),
+    )
+
+
+@usual_torch()
+def evaluate_branch(
+    config: RunConfig, reporter: Reporter | None = None, processes: Processes = ALONE
+) -> RunResults:
+    """Evaluate the parameters in the file beside the folder of a branch."""
+    return train_run(
+        config,
+        build_weighting(config),
+        reporter or Reporter(),
+        processes=processes,
+        parameters=load_file(parameters_file(config.output)),
+    )
+
+
+def parameters_file(output: str | None) -> Path:
+    return Path(f"{output}.safetensors")
 
 
 @dataclass
@@ -164,73 +187,98 @@ class _Training:
     reporter: Reporter
     executor: Executor | None
     processes: Processes
-    paths: dict[Weights, Path] = field(default_factory=dict)
-    trained: dict[Weights, RunResults] = field(default_factory=dict)
-    gains: dict[Weights, Gain] = field(default_factory=dict)
+    paths: dict[Levels, Path] = field(default_factory=dict)
+    branches: dict[Levels, RunResults] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def tasks(self) -> tuple[str, ...]:
         return self.config.objective_names()[1:]
 
     def run(self) -> RunResults:
-        """Train the branches round by round, take the best, and write the results of the run."""
+        """Train the runs, evaluate the points between them, and take the best of all."""
+        every = points(len(self.tasks))
+        for levels in every:
+            name = self.title(levels).replace(" + ", "+").replace(" ", "-")[:100]
+            self.paths[levels] = self.folder.path / "branches" / name
+        # Mistakes in the settings of a task show in its run.
+        trained = sorted(filter(is_trained, every), reverse=True)
         shown = _OnceReporter(self.reporter)
-        for branches in search(len(self.tasks), self.rule, self.gains):
-            self._train_all(branches, shown)
-            self._compare()
-        best = best_of(self.gains, self.rule.evidence) if self._learned else None
-        return self._take(best or self._single)
+        self._run_all(trained, train_branch, shown)
+        between = [levels for levels in every if levels not in trained]
+        for levels in between:
+            self._write_point(levels)
+        self._run_all(between, evaluate_branch, shown)
+        return self._take(self._best(every) if self._learned else self._single)
+
+    def _best(self, every: Sequence[Levels]) -> Levels:
+        better = sign(self.config.metric)
+        return max(every, key=lambda levels: better * self.branches[levels].best.value)
 
     @property
     def _learned(self) -> bool:
         """Whether any branch predicts dev better than by chance; a gain means nothing else."""
-        return any(results.degenerate is None for results in self.trained.values())
+        return any(results.degenerate is None for results in self.branches.values())
 
     @property
-    def _balanced(self) -> bool:
-        """Whether every class counts alike."""
-        return self.config.metric == kind_of(self.config.kind).balanced
+    def _single(self) -> Levels:
+        return (0.0,) * len(self.tasks)
 
-    @property
-    def _single(self) -> Weights:
-        return (1.0, *[0.0] * len(self.tasks))
+    def title(self, levels: Levels) -> str:
+        """Return what a branch is called: its tasks with the shares of their runs."""
+        parts = [
+            f"{'half of ' * (level == 0.5)}{task} {self.rule.share:.3g}"
+            for task, level in zip(self.tasks, levels, strict=True)
+            if level
+        ]
+        return " + ".join(parts) or "single task"
 
-    def title(self, weights: Weights) -> str:
-        """Return what a branch is called: its tasks with their shares."""
-        shares = zip(self.tasks, weights[1:], strict=True)
-        return " + ".join(f"{task} {share:.3g}" for task, share in shares if share) or "single task"
-
-    def _train_all(self, branches: Sequence[Weights], shown: Reporter) -> None:
-        configs = {}
-        for weights in branches:
-            name = self.title(weights).replace(" + ", "+").replace(" ", "-")[:100]
-            self.paths[weights] = path = self.folder.path / "branches" / name
-            output = str(path.absolute())
-            configs[weights] = branch_config(self.config, self.rule, weights, output)
-            branch = RunFolder(path)
-            if branch.finished and self.config.keep_model and not branch.model_path.is_dir():
-                shutil.rmtree(path)  # its model is gone, so it is trained again
-        if self.executor is None:
-            for weights, config in configs.items():
-                shown.message(f"branch: {self.title(weights)}")
-                self.trained[weights] = train_branch(config, shown, self.processes)
+    def _write_point(self, levels: Levels) -> None:
+        """Write the parameters of a point that has not been evaluated."""
+        if RunFolder(self.paths[levels]).finished:
             return
-        self._run_in_processes(configs, self.executor, shown)
-        for weights, config in configs.items():
-            self.trained[weights] = train_branch(config)  # they have finished
+        ends = {
+            task: load_file(parameters_file(str(self.paths[end])))
+            for task, level in enumerate(levels)
+            if level
+            for end in [tuple(float(other == task) for other in range(len(levels)))]
+        }
+        single = load_file(parameters_file(str(self.paths[self._single])))
+        write_tensors(parameters_file(str(self.paths[levels])), point(levels, single, ends))
+
+    def _run_all(
+        self, every: Sequence[Levels], run: Callable[..., RunResults], shown: Reporter
+    ) -> None:
+        configs = {}
+        for levels in every:
+            path = self.paths[levels]
+            configs[levels] = branch_config(self.config, self.rule, levels, str(path.absolute()))
+            branch, needed = RunFolder(path), []
+            if self.config.keep_model:
+                needed.append(branch.model_path)
+            if run is train_branch:
+                needed.append(parameters_file(str(path)))
+            if branch.finished and not all(map(Path.exists, needed)):
+                shutil.rmtree(path)  # what the comparison needs is gone, so it is run again
+        if self.executor is None:
+            for levels, config in configs.items():
+                shown.message(f"branch: {self.title(levels)}")
+                self.branches[levels] = run(config, shown, self.processes)
+            return
+        self._run_in_processes(configs, run, self.executor, shown)
+        for levels, config in configs.items():
+            self.branches[levels] = run(config)  # they have finished
 
     def _run_in_processes(
-        self, configs: Mapping[Weights, RunConfig], executor: Executor, shown: Reporter
+        self,
+        configs: Mapping[Levels, RunConfig],
+        run: Callable[..., RunResults],
+        executor: Executor,
+        shown: Reporter,
     ) -> None:
-        titles = {config.digest: self.title(weights) for weights, config in configs.items()}
+        titles = {config.digest: self.title(levels) for levels, config in configs.items()}
         jobs = deque(
-            Job.of(
-                config,
-                train_branch,
-                Path(f"{self.paths[weights].absolute()}.log"),
-                executor.threads,
-            )
-            for weights, config in configs.items()
+            Job.of(config, run, Path(f"{self.paths[levels].absolute()}.log"), executor.threads)
+            for levels, config in configs.items()
         )
 
         def next_job() -> Job | None:
@@ -249,36 +297,23 @@ class _Training:
             if stop.requested:
                 raise Interrupted("stopped: run the same command again to resume")
 
-    def _compare(self) -> None:
-        """Compute the gain of every branch over the single task."""
-        base = ExampleLosses.of(self.paths[self._single], self.trained[self._single])
-        for weights, results in self.trained.items():
-            if weights != self._single and weights not in self.gains:
-                other = ExampleLosses.of(self.paths[weights], results)
-                self.gains[weights] = Gain(*base.minus(other, self._balanced))
-
-    def _take(self, taken: Weights) -> RunResults:
-        source, chosen = RunFolder(self.paths[taken]), self.trained[taken]
-        branches = [self._record(weights, weights == taken) for weights in self.trained]
+    def _take(self, taken: Levels) -> RunResults:
+        source, chosen = RunFolder(self.paths[taken]), self.branches[taken]
+        branches = [self._record(levels, levels == taken) for levels in self.branches]
         names = self.config.objective_names()
         seconds: dict[str, float] = {}
-        for results in self.trained.values():
+        for results in self.branches.values():
             for stage, value in results.seconds.items():
                 seconds[stage] = seconds.get(stage, 0.0) + value
         results = replace(
             chosen,
             config=self.config.model_dump(mode="json"),
             digest=self.config.digest,
-            weights=dict(zip(names, taken, strict=True)),
+            weights=dict(zip(names, weights_of(taken, self.rule.share), strict=True)),
             seconds=seconds,
             branches=branches,
             account=account_of_branches(
-                self.tasks,
-                branches,
-                self.rule.evidence,
-                kind_of(self.config.kind).unit,
-                metric=self.config.metric,
-                learned=self._learned,
+                self.tasks, branches, self.config.metric, learned=self._learned
             ),
         )
         self.folder.check_lock()
@@ -296,19 +331,25 @@ class _Training:
         _delete_models(self.folder)
         return results
 
-    def _record(self, weights: Weights, taken: bool) -> Branch:
-        path, results = self.paths[weights], self.trained[weights]
-        gain = self.gains.get(weights)
+    def _record(self, levels: Levels, taken: bool) -> Branch:
+        path, results = self.paths[levels], self.branches[levels]
+        weights = weights_of(levels, self.rule.share)
+        single = self.branches[self._single]
+        gain = correct = None
+        if levels != self._single:
+            gain = results.best.value - single.best.value
+            base = ExampleErrors.of(self.paths[self._single], single)
+            balanced = self.config.metric == kind_of(self.config.kind).balanced
+            correct = base.minus(ExampleErrors.of(path, results), balanced)
         key = Quantity.DEV.key(self.config.metric)
         return Branch(
-            title=self.title(weights),
+            title=self.title(levels),
             folder=str(path.relative_to(self.folder.path)),
             weights=dict(zip(self.config.objective_names(), weights, strict=True)),
             value=results.best.value,
-            gain=None if gain is None else gain.loss.mean,
-            gain_error=None if gain is None else gain.loss.error,
-            correct=None if gain is None else gain.correct.mean,
-            correct_error=None if gain is None else gain.correct.error,
+            gain=gain,
+            correct=None if correct is None else correct.mean,
+            correct_error=None if correct is None else correct.error,
             taken=taken,
             seconds=results.seconds["training"],
             course=[(e["step"], e[key]) for e in RunFolder(path).read_metrics() if key in e],
@@ -351,6 +392,8 @@ def _copy_folder(source: Path, target: Path, changed: Mapping[str, str] | None =
 
 def _delete_models(folder: RunFolder) -> None:
     """Delete the models of branches; that of the branch that was taken is the run's now."""
+    for path in (folder.path / "branches").glob("*.safetensors"):
+        path.unlink()
     for path in (folder.path / "branches").glob("*/"):
         for name in ("model", "heads", "adapter"):
             shutil.rmtree(path / name, ignore_errors=True)
