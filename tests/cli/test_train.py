@@ -114,7 +114,7 @@ def test_every_setting_is_an_option_with_its_help_and_default():
     assert "`auxlearn list weightings` lists them. [default: fixed]" in flat
     assert "[default: False]" not in flat
     chosen = call("train", "--aux", "random_mlm", "--weights", "meta", "--help").stdout.split()
-    for flag in ("--random-mlm-corpus", "--meta-evidence"):
+    for flag in ("--random-mlm-corpus", "--meta-share"):
         assert flag in chosen
         assert flag not in text
 

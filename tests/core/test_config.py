@@ -90,8 +90,8 @@ def test_settings_cannot_be_changed_later():
     config = RunConfig()
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 3
-    shares = [0.2, 0.6, 0.4]
-    config = RunConfig(aux="random_mlm", weights={"meta": {"shares": shares}})
+    shares = [0.2, 0.6]
+    config = RunConfig(aux=["random_mlm", "span"], weights={"fixed": {"alpha": shares}})
     digest = config.digest
     shares.append(0.9)
     assert config.digest == digest
@@ -140,11 +140,6 @@ LIST = "meta: initial: must be a list, such as [a, b], got "
         ),
         ("random_mlm", {"meta": {"initial": 0.5}}, [f"{LIST}0.5"]),
         ("random_mlm", {"meta": {"initial": "0.9,0.1"}}, [f"{LIST}'0.9,0.1'"]),
-        (
-            "random_mlm",
-            {"meta": {"shares": [0.2, 0.6]}},
-            ["meta: shares.2 is missing"],
-        ),
     ],
 )
 def test_all_faults_of_plug_ins_come_at_once(aux, weights, lines):

@@ -92,10 +92,10 @@ def check(rows, folder):
     entries = [one for one in RunFolder(folder).read_metrics() if one["kind"] == "eval"]
     course = {one["step"]: one["dev/accuracy"] for one in entries}
     assert rows["dev/accuracy"] == pytest.approx(course)
-    assert [*course] == [3, 6]
+    assert [*course] == ([3, 6] if results.steps else [0])  # a point between runs has no steps
     for name, found in results.evaluations.items():
         for metric, value in found.all.metrics.items():
-            assert rows[f"final/{name}/{metric}"] == {6: pytest.approx(value)}
+            assert rows[f"final/{name}/{metric}"] == {results.steps: pytest.approx(value)}
 
 
 def test_a_stopped_run_continues_the_same_one(tracked, tmp_path, monkeypatch):

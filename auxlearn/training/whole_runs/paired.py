@@ -50,14 +50,14 @@ class ExampleErrors:
         """Read them from the predictions of a run."""
         kind, names = results.kind, results.names_of("dev")
         stored = read_stored(path, "dev", kind, names)
-        truth, predicted = np.array(stored.truth), np.array(stored.predicted)
         if kind.offers("unknown_labels count"):
+            truth, predicted = np.array(stored.truth), np.array(stored.predicted)
             known = truth < len(results.dataset.label_names)
             return cls(truth[known], (truth != predicted)[known].astype(float))
         outputs = [kind.output(value) for value in stored.values]
         decisions, none = kind.decisions(stored.truth, outputs), np.zeros(len(outputs), dtype=int)
         if decisions is None:
-            return cls(none, np.abs(truth - predicted))
+            return cls(none, np.abs(np.array(stored.truth) - np.array(stored.predicted)))
         probabilities, labels, owners = decisions
         wrong = (probabilities.argmax(1) != labels).astype(float)
         return cls(none, mean_over(owners, wrong, len(none)))
