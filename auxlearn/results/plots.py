@@ -21,7 +21,7 @@ from auxlearn.results.figures import (
     marker,
     save_figure,
 )
-from auxlearn.results.record import RunResults
+from auxlearn.results.record import RunResults, shown_branches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -168,7 +168,7 @@ class RunPlots:
     def branches(self, axes: Axes) -> None:
         """Draw the metric on dev of each run that the rule has compared."""
         metric = self.results.config["metric"]
-        for number, branch in enumerate(self.results.branches):
+        for number, branch in enumerate(shown_branches(self.results.branches)):
             label = branch.title
             if branch.gain is not None:
                 label += f", {difference(metric, branch.gain)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -259,6 +259,12 @@ class Branch:
     taken: bool  # whether it is the run whose model is exported
     course: list[tuple[int, float]]  # the metric on dev by step
     seconds: float  # wall time of its training
+
+
+def shown_branches(branches: Sequence[Branch]) -> list[Branch]:
+    """Return those for tables and plots: of many, the runs and what was taken."""
+    few = len(branches) <= 3**2  # of two tasks
+    return [branch for branch in branches if few or len(branch.course) > 1 or branch.taken]
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from auxlearn.core.errors import printable
 from auxlearn.kinds.metrics import difference, metric_title
-from auxlearn.results.record import Evaluation, RunResults, Scores
+from auxlearn.results.record import Evaluation, RunResults, Scores, shown_branches
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -180,7 +180,7 @@ def branches_table(results: RunResults, seconds: bool = True) -> DataFrame:
     metric, kind = results.config["metric"], results.kind
     heads = ["run", f"dev {metric_title(metric)}", "gain", kind.correct_title, "taken"]
     lines = []
-    for branch in results.branches:
+    for branch in shown_branches(results.branches):
         gains = ["-", "-"]
         if branch.gain is not None:
             more = f"{branch.correct:+.3g} ± {branch.correct_error:.2g}"

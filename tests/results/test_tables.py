@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from auxlearn.results.account import account_of_branches
-from auxlearn.results.record import Branch
+from auxlearn.results.record import Branch, shown_branches
 from auxlearn.results.tables import (
     branches_table,
     example_sentences,
@@ -71,6 +71,15 @@ def test_branches_are_compared_in_the_metric_and_by_their_predictions():
     ]
     found.config["metric"] = "mae"
     assert branches_table(found).iloc[1, 2] == "+0.04"
+
+
+def test_of_many_points_between_runs_the_one_that_is_taken_is_shown():
+    runs = [replace(branch(f"run {n}", 0.5), course=[(1, 0.7), (2, 0.7)]) for n in range(3)]
+    points = [branch(f"point {n}", 0.5, taken=n == 4) for n in range(24)]
+    assert [one.title for one in shown_branches(runs + points)] == [
+        *("run 0", "run 1", "run 2", "point 4")
+    ]
+    assert len(shown_branches(runs + points[:6])) == 9
 
 
 def test_nothing_is_claimed_of_a_task_when_no_run_has_learned_anything():
