@@ -41,8 +41,8 @@ def plot_run(entries: Entries, results: RunResults, folder: Path) -> list[Path]:
     """Write all plots that the entries have values for, and ``overview.png``."""
     run = RunPlots(entries, results)
     plots = run.figures()
-    above = plots.get("branches") or plots.get("weights") or plots["losses"][:3]
-    plots["overview"] = [*above, run.dev]
+    above = plots.get("branches") or plots.get("weights") or plots.get("losses", [])[:3]
+    plots["overview"] = [*above, *plots.get("dev", [])]
     config, tasks = results.config, [name for choice in results.config["aux"] for name in choice]
     parts = [results.dataset.name, Path(config["encoder"]).name, " + ".join(tasks) or "single task"]
     if tasks:
@@ -87,7 +87,8 @@ class RunPlots:
         """Return the panels of each plot, without plots that there are no values for."""
         results = self.results
         plots: dict[str, list[Panel]] = {
-            "dev": [self.dev],
+            # Of branches, a point between runs may have been taken, whose dev metrics are one dot.
+            "dev": [self.dev] if results.best.step or not results.branches else [],
             "branches": [self.branches] if results.branches else [],
             "weights": [] if results.branches else self.weights(),
             "factors": [
@@ -214,8 +215,10 @@ class RunPlots:
     def losses(self) -> list[Panel]:
         """Return one panel for each objective: their losses are of different sizes."""
         metric, recorded = self.results.config["metric"], self.names(Quantity.LOSS)
-        # A task that a rule left out has no loss in the run that it took.
+        # A task that a rule left out has no loss in the run that it took, a point has none at all.
         primary, *tasks = self.results.weights
+        if primary not in recorded:
+            return []
         validated = VALIDATION in recorded
         # With macro-F1, the weights are learned from 1 - F1, which is not measured in nats.
         smooth = metric != "accuracy"

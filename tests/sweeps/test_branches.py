@@ -134,8 +134,8 @@ def test_the_run_is_the_point_that_is_taken(whole, config, tmp_path):
     assert "`meta`" in card
     assert "| half of random_mlm 0.5 |" in card
     plots = {path.name for path in (folder / "plots").iterdir()}
-    assert "branches.png" in plots
-    assert "weights.png" not in plots
+    # A point has no steps, so that there is no course of its losses and metrics.
+    assert plots == {"branches.png", "overview.png"}
     runs = [RunResults.load(folder / one.folder) for one in results.branches]
     total = sum(sum(run.seconds.values()) for run in runs)
     assert sum(results.seconds.values()) == pytest.approx(total)
