@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 from unittest import mock
 
@@ -657,6 +657,44 @@ def differences(scored: Mapping[str, Mapping[int, Scored]], pair: Point) -> list
     return [f"{test[0]:+.1f} ± {test[1].half_width():.1f}" for test in tests if test]
 
 
+def gain_by_setting(
+    scored: Mapping[str, Mapping[int, Scored]], rule: str
+) -> dict[str, tuple[float, float]]:
+    """Return the gain over the single task in points, and its standard error over draws."""
+    found = {}
+    for name, draws in scored.items():
+        gains = [100 * (one[rule][0].mean() - one["single"][0].mean()) for one in draws.values()]
+        found[name] = fmean(gains), stdev(gains) / len(gains) ** 0.5
+    return found
+
+
+def decision(records: Records) -> str:
+    """Return the table of what decides: the gains of each rule, its cost, and whether it can become
+    the default of `meta`.
+    """
+    beds = (MINILM, TINY)
+    every = [score_all(records, bed, bed.settings, SHARED, (0.3, 0.5), 1) for bed in beds]
+    means: dict[str, list[float]] = {}
+    rows = []
+    for rule in ("meta", *LINES, *GUARDED):
+        by_bed = [gain_by_setting(scored, rule) for scored in every]
+        means[rule] = [fmean(mean for mean, _ in gains.values()) for gains in by_bed]
+        cost = fmean(mean_cost(scored, rule) for scored in every)
+        limits = {
+            "gains less": any(a < b - 0.3 for a, b in zip(means[rule], means["meta"], strict=True)),
+            "costs more": cost > 1.6,
+            "loses": any(m < -max(e, 0.3) for gains in by_bed for m, e in gains.values()),
+        }
+        against = ", ".join(name for name, true in limits.items() if true) or "yes"
+        gains = [f"{mean:.2f}" for mean in (*means[rule], fmean(means[rule]))]
+        rows.append([f"`{rule}`", *gains, f"{cost:.2f}", "" if rule == "meta" else against])
+    titles = [
+        f"gain, {bed.name} ({sum(map(len, scored.values()))} draws of {len(scored)} settings)"
+        for bed, scored in zip(beds, every, strict=True)
+    ]
+    return table(["rule", *titles, "mean", "cost", "can be the default"], rows)
+
+
 def tables(records: Records) -> Iterator[str]:
     """Yield the tables of what has been recorded."""
     for bed, (title, rules, shares, count) in product(BEDS, TABLES):
@@ -728,6 +766,7 @@ def main() -> int:
         return 2
     records = read_all(options.results)
     write_section(README, "two_ends", [on_real_sets(records)])
+    write_section(PAGE, "decision", [decision(records)])
     write_section(PAGE, "two_ends", [*tables(records)])
     return 0
 

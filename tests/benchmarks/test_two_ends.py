@@ -236,6 +236,7 @@ def test_the_pages_show_what_is_recorded():
     records = read_all(two_ends.RESULTS / "two_ends.jsonl")
     assert f"\n{two_ends.on_real_sets(records)}\n" in two_ends.README.read_text()
     page = two_ends.PAGE.read_text()
+    assert f"\n{two_ends.decision(records)}\n" in page
     assert all(f"\n{part}\n" in page for part in two_ends.tables(records))
 
 
