@@ -178,10 +178,10 @@ class RunPlots:
                 "linewidth": 2.5 if branch.taken else 1,
                 "label": f"{label}, taken" if branch.taken else label,
             }
-            if len(branch.course) == 1:  # a point between runs
-                axes.axhline(branch.value, linestyle="--", **style)
-            else:
+            if branch.is_trained:
                 axes.plot(*zip(*branch.course, strict=True), marker=marker(number), **style)
+            else:
+                axes.axhline(branch.value, linestyle="--", **style)
         axes.set_ylabel(f"{metric_title(metric)} on dev\nof each run compared")
 
     def weights(self) -> list[Panel]:

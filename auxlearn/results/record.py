@@ -260,11 +260,16 @@ class Branch:
     course: list[tuple[int, float]]  # the metric on dev by step
     seconds: float  # wall time of its training
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether it is a run, not a point between runs, which has made no step."""
+        return self.course[-1][0] > 0
+
 
 def shown_branches(branches: Sequence[Branch]) -> list[Branch]:
     """Return those for tables and plots: of many, the runs and what was taken."""
     few = len(branches) <= 3**2  # of two tasks
-    return [branch for branch in branches if few or len(branch.course) > 1 or branch.taken]
+    return [branch for branch in branches if few or branch.is_trained or branch.taken]
 
 
 @dataclass(frozen=True, repr=False)

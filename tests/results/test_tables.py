@@ -74,8 +74,10 @@ def test_branches_are_compared_in_the_metric_and_by_their_predictions():
 
 
 def test_of_many_points_between_runs_the_one_that_is_taken_is_shown():
-    runs = [replace(branch(f"run {n}", 0.5), course=[(1, 0.7), (2, 0.7)]) for n in range(3)]
-    points = [branch(f"point {n}", 0.5, taken=n == 4) for n in range(24)]
+    runs = [branch(f"run {n}", 0.5) for n in range(3)]  # with one evaluation each
+    points = [
+        replace(branch(f"point {n}", 0.5, taken=n == 4), course=[(0, 0.7)]) for n in range(24)
+    ]
     assert [one.title for one in shown_branches(runs + points)] == [
         *("run 0", "run 1", "run 2", "point 4")
     ]

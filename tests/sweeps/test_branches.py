@@ -14,7 +14,13 @@ from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.train import train_resolved
 from auxlearn.training.whole_runs import branches
-from auxlearn.training.whole_runs.branches import is_trained, point, points, weights_of
+from auxlearn.training.whole_runs.branches import (
+    folder_name,
+    is_trained,
+    point,
+    points,
+    weights_of,
+)
 from tests.helpers import Messages, assert_same_files
 from tests.sweeps.conftest import InlineExecutor
 
@@ -49,6 +55,14 @@ def test_the_parameters_of_a_point():
     assert found["ids"].equal(torch.arange(2))
     assert found["own"].item() == pytest.approx(1 / 3)
     assert point((0.5, 0.0), single, {0: first})["own"].item() == 1
+
+
+def test_branches_whose_names_are_long_and_begin_alike_have_folders_of_their_own():
+    assert folder_name("half of a 0.5 + b 0.5", 3) == "half-of-a-0.5+b-0.5"
+    long = " + ".join(f"half of {'a' * 30}{number} 0.5" for number in range(4))
+    names = {folder_name(title, number) for number, title in enumerate((long, long + " + b 0.5"))}
+    assert len(names) == 2
+    assert all(len(name) < 120 for name in names)
 
 
 @pytest.fixture

@@ -65,6 +65,9 @@ LEVELS = (0.0, 0.5, 1.0)
 #: Of n tasks 3^n points are evaluated.
 MOST_TASKS = 4
 
+#: Of the name of a branch's folder, in characters; a file name may have 255 bytes.
+LONGEST_NAME = 100
+
 
 def points(tasks: int) -> list[Levels]:
     """Return all points, from the single task on."""
@@ -173,6 +176,12 @@ def evaluate_branch(
     )
 
 
+def folder_name(title: str, number: int) -> str:
+    """Return the name of a branch's folder; long titles that begin alike have different ones."""
+    name = title.replace(" + ", "+").replace(" ", "-")
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}-{number}"
+
+
 def parameters_file(output: str | None) -> Path:
     return Path(f"{output}.safetensors")
 
@@ -197,8 +206,8 @@ class _Training:
     def run(self) -> RunResults:
         """Train the runs, evaluate the points between them, and take the best of all."""
         every = points(len(self.tasks))
-        for levels in every:
-            name = self.title(levels).replace(" + ", "+").replace(" ", "-")[:100]
+        for number, levels in enumerate(every):
+            name = folder_name(self.title(levels), number)
             self.paths[levels] = self.folder.path / "branches" / name
         # Mistakes in the settings of a task show in its run.
         trained = sorted(filter(is_trained, every), reverse=True)
