@@ -153,13 +153,7 @@ def train_branch(
     config: RunConfig, reporter: Reporter | None = None, processes: Processes = ALONE
 ) -> RunResults:
     """Train a branch and keep its parameters in a file beside its folder."""
-    return train_run(
-        config,
-        build_weighting(config),
-        reporter or Reporter(),
-        processes=processes,
-        keep_parameters=parameters_file(config.output),
-    )
+    return _branch(config, reporter, processes, keep=parameters_file(config.output))
 
 
 @usual_torch()
@@ -167,12 +161,19 @@ def evaluate_branch(
     config: RunConfig, reporter: Reporter | None = None, processes: Processes = ALONE
 ) -> RunResults:
     """Evaluate the parameters in the file beside the folder of a branch."""
+    return _branch(config, reporter, processes, load_file(parameters_file(config.output)))
+
+
+def _branch(
+    config: RunConfig,
+    reporter: Reporter | None,
+    processes: Processes,
+    parameters: Tensors | None = None,
+    keep: Path | None = None,
+) -> RunResults:
+    weighting, shown = build_weighting(config), reporter or Reporter()
     return train_run(
-        config,
-        build_weighting(config),
-        reporter or Reporter(),
-        processes=processes,
-        parameters=load_file(parameters_file(config.output)),
+        config, weighting, shown, processes=processes, parameters=parameters, keep_parameters=keep
     )
 
 
