@@ -271,6 +271,7 @@ def test_a_process_that_does_not_answer_is_one_line_after_a_time(monkeypatch):
     for said, line in [
         ("Timed out waiting 7000ms for recv operation to complete", "has not answered for 7 sec"),
         ("Connection closed by peer [127.0.0.1]:5", "has ended without a word"),
+        ("timed out connecting: SO_ERROR: Connection refused", "has ended without a word"),
     ]:
         with pytest.raises(PeerLost, match=line), _peers_alive():
             raise RuntimeError(said)
