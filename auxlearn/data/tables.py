@@ -255,7 +255,26 @@ def tsv_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:
     if _written_as_csv(cells for _, cells in rows()):
         as_csv = ((number, [*map(unquoted, cells)]) for number, cells in rows())
         return _below_header(path, as_csv, most)
+    if at := _line_break_in_cell(f"{line}\n" for _, text in pieces() for line in text.split("\n")):
+        raise DataError(f"{path}:{at}: a quoted cell has a line break{_OF_TSV}")
     return _below_header(path, rows(), most)
+
+
+def _line_break_in_cell(lines: Iterator[str]) -> int:
+    """Return the line where a cell ends that a CSV writer has written over several lines; 0 if
+    there is none, or the quotation marks are not those of a CSV writer.
+    """
+    reader = csv.reader(lines, delimiter="\t", strict=True)
+    found = 0
+    with suppress(csv.Error):
+        width = len(next(reader, []))
+        for cells in reader:
+            if cells and len(cells) != width:
+                return 0
+            if not found and any("\n" in cell for cell in cells):
+                found = reader.line_num
+        return found
+    return 0
 
 
 def _written_as_csv(rows: Iterator[list[str]]) -> bool:

@@ -13,6 +13,7 @@ from auxlearn.core.settings import Columns
 from auxlearn.data import hub
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.load import card_names, dataset_names, load_dataset, load_evaluated
+from auxlearn.data.tables import read_table
 from tests.helpers import write_splits
 
 
@@ -175,3 +176,22 @@ def test_evaluation_split_of_a_folder_and_of_a_name(asked, tmp_path):
     assert (split.name, train.name) == ("dev", "train")
     with pytest.raises(DataError, match="has no split 'tset': did you mean 'test'"):
         load_evaluated("some/set", "tset")
+
+
+def test_cells_of_a_tsv_that_a_csv_writer_has_written_over_lines_are_refused(tmp_path):
+    path = tmp_path / "new.tsv"
+    frames = {
+        "train.tsv": pd.DataFrame({"text": ["a\tb\nc", "two", "three"], "label": ["x", "y", "x"]}),
+        "new.tsv": pd.DataFrame({"text": ["one\nmore", 'two "2"\nmore']}),
+    }
+    for name, frame in frames.items():
+        path = tmp_path / name
+        frame.to_csv(path, sep="\t", index=False)
+        with pytest.raises(DataError, match=rf"{name}:3: a quoted cell has a line break \(a cell"):
+            read_table(path)
+    # Marks of the texts themselves, which begin and end where a text does.
+    for text in ('"Hello,\nI said" loudly', '"The song\nit is "good"', '"one\ntwo'):
+        path.write_text(f"text\n{text}\n")
+        assert read_table(path).columns["text"] == text.split("\n")
+    path.write_text('text\tlabel\n"The song\tx\nit is" good\ty\n')
+    assert read_table(path).columns["text"] == ['"The song', 'it is" good']
