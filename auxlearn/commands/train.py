@@ -76,13 +76,15 @@ def command(
     absent = f"{model} was deleted" if results.config.get("keep_model") else "not kept"
     print_results("", metrics_table(results.evaluations), "")
     print_results(*example_sentences(results.evaluations))
+    best = f"best checkpoint: step {results.best.step} of {results.steps}"
+    if results.point:
+        best = f"best of runs and points between them: {results.point.title}"
     if results.branches:
         print_results(branches_table(results), "")
     print_results(
         *account_lines(results),
         *(f"warning: {line}" for line in results.warnings()),
-        f"best checkpoint: step {results.best.step} of {results.steps}, "
-        f"dev {metric_title(metric)} {results.best.value:.3f}",
+        f"{best}, dev {metric_title(metric)} {results.best.value:.3f}",
         f"run folder: {folder}",
         f"model:      {model if model.is_dir() else absent}",
         f"plots:      {folder / 'plots'}",

@@ -264,7 +264,14 @@ def _line_break_in_cell(lines: Iterator[str]) -> int:
     """Return the line where a cell ends that a CSV writer has written over several lines; 0 if
     there is none, or the quotation marks are not those of a CSV writer.
     """
-    reader = csv.reader(lines, delimiter="\t", strict=True)
+
+    def marked_at_ends() -> Iterator[str]:
+        for line in lines:
+            if re.search(r'[^\t]"[^\t\n]', line.replace('""', "")):
+                raise csv.Error("an ordinary quotation mark within a cell")
+            yield line
+
+    reader = csv.reader(marked_at_ends(), delimiter="\t", strict=True)
     found = 0
     with suppress(csv.Error):
         width = len(next(reader, []))

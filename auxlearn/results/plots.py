@@ -87,8 +87,7 @@ class RunPlots:
         """Return the panels of each plot, without plots that there are no values for."""
         results = self.results
         plots: dict[str, list[Panel]] = {
-            # Of branches, a point between runs may have been taken, whose dev metrics are one dot.
-            "dev": [self.dev] if results.best.step or not results.branches else [],
+            "dev": [] if results.point else [self.dev],  # of a point one dot
             "branches": [self.branches] if results.branches else [],
             "weights": [] if results.branches else self.weights(),
             "factors": [

@@ -263,7 +263,7 @@ class Branch:
     @property
     def is_trained(self) -> bool:
         """Whether it is a run, not a point between runs, which has made no step."""
-        return self.course[-1][0] > 0
+        return any(step for step, _ in self.course)
 
 
 def shown_branches(branches: Sequence[Branch]) -> list[Branch]:
@@ -341,6 +341,12 @@ class RunResults:
         if not same or recorded_files(self.folder) not in ({}, self.files):
             raise RunError(f"{from_here(self.folder)} holds another run than these results by now")
         return from_here(self.folder)
+
+    @property
+    def point(self) -> Branch | None:
+        """The point between runs that a rule has taken: its model is no checkpoint of a run."""
+        points = (one for one in self.branches if one.taken and not one.is_trained)
+        return next(points, None)
 
     @property
     def kind(self) -> Kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from auxlearn.core.config import RunConfig
 from auxlearn.core.run_settings import section_of
 from auxlearn.results.folder import default_output
+from auxlearn.results.record import Branch
 from auxlearn.training import train as train_module
 from tests.cli.helpers import call, error
 from tests.results import examples
@@ -281,3 +283,14 @@ def test_results_go_to_standard_output_and_messages_to_standard_error(
     assert said[5].startswith("training: 40 in ")
     assert len(said) == 6
     assert "\x1b" not in result.output
+
+
+def test_a_point_between_runs_is_not_called_a_checkpoint(monkeypatch, tmp_path):
+    weights = {"primary": 0.67, "l3mask": 0.33}
+    title = "half of l3mask 0.5"
+    taken = Branch(title, f"branches/{title}", weights, 0.75, 0.1, 0.1, 0.01, True, [(0, 0.75)], 0)
+    results = replace(examples.results("l3mask"), branches=[taken])
+    monkeypatch.setattr(train_module, "train_resolved", lambda *given, **named: results)
+    shown = call("train", "--aux", "l3mask", "--output", str(tmp_path / "x")).stdout
+    assert f"\nbest of runs and points between them: {title}, dev accuracy 0.750\n" in shown
+    assert "checkpoint" not in shown

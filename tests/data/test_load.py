@@ -195,3 +195,5 @@ def test_cells_of_a_tsv_that_a_csv_writer_has_written_over_lines_are_refused(tmp
         assert read_table(path).columns["text"] == text.split("\n")
     path.write_text('text\tlabel\n"The song\tx\nit is" good\ty\n')
     assert read_table(path).columns["text"] == ['"The song', 'it is" good']
+    path.write_text('text\tlabel\n"The song\tx\nit is good"\ty\nsay "no" twice\tx\n')
+    assert read_table(path).columns["label"] == ["x", "y", "x"]

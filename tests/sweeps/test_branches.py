@@ -147,6 +147,7 @@ def test_the_run_is_the_point_that_is_taken(whole, config, tmp_path):
     card = (folder / "model" / "README.md").read_text()
     assert "`meta`" in card
     assert "| half of random_mlm 0.5 |" in card
+    assert "- parameters: half of random_mlm 0.5, a point between the runs below, chosen" in card
     plots = {path.name for path in (folder / "plots").iterdir()}
     # A point has no steps, so that there is no course of its losses and metrics.
     assert plots == {"branches.png", "overview.png"}
