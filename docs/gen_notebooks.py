@@ -67,7 +67,7 @@ def to_markdown(notebook: Any, stem: str) -> tuple[str, dict[str, bytes]]:
 
     names = {"unique_key": stem, "output_files_dir": f"{stem}_files"}
     text, resources = MarkdownExporter().from_notebook_node(notebook, names)
-    for brought in (r"<style scoped>.*?</style>\n", r' border="1" class="dataframe"'):
+    for brought in (r"<style scoped>.*?</style>\n", r'( border="\d")? class="dataframe"'):
         text = re.sub(brought, "", text, flags=re.DOTALL)  # tables look as all others of the site
     return text.replace('<tr style="text-align: right;">', "<tr>"), resources["outputs"]
 
