@@ -272,6 +272,8 @@ _SAVED = re.compile(r"(?:.*/)?(data/[0-9a-f]{16}/[^/]+)")
 
 def no_run(folder: Path) -> str:
     """Say that a folder is not that of a run, and which may be meant."""
+    if not folder.exists():
+        return f"run folder {folder} does not exist"
     problem = f"{folder} is not a run folder: it has no config.yaml"
     if (folder / "sweep.yaml").is_file():
         return f"{problem}; it is a sweep, whose runs are in {folder / 'trials'}"

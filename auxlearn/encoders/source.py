@@ -137,8 +137,8 @@ def _from_hub(name: str, source: str) -> Path:
         if isinstance(config, str):
             return Path(config).parent
     raise EncoderError(
-        f"encoder '{name}' ({source}) is not in the cache, and the hub cannot be asked ({answer}): "
-        f"run `hf download {source}` where there is a network, and give the folder with --encoder"
+        f"encoder '{name}' ({source}) is no folder and not in the cache, and the hub cannot be "
+        f"asked ({answer}): run `hf download {source}` with a network, and name its folder"
     )
 
 
@@ -148,8 +148,8 @@ def _downloaded(name: str, source: str, cache_folder: str, offline: bool) -> Pat
     from huggingface_hub import snapshot_download
 
     refused = EncoderError(
-        f"the hub has no encoder '{name}' ({source}) that may be read without logging in: check "
-        "the id, or log in with `hf auth login`"
+        f"there is no folder {source}, and the hub has no encoder '{name}' ({source}) that may be "
+        "read without logging in: check the id, or log in with `hf auth login`"
     )
     answer = repository_info(source, "model", refused)
     if isinstance(answer, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -146,7 +145,7 @@ class Classification(Kind):
         return int(output.argmax())
 
     def constant(self, labels: Labels) -> int:
-        return Counter(labels).most_common(1)[0][0]
+        return int(np.bincount(labels).argmax())
 
     def scores(
         self, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -74,6 +75,9 @@ def test_the_first_argument_is_the_data_set_and_the_history_a_frame(from_files, 
     assert list(history.index) == [row["step"] for row in rows]
     evaluated = history[history["kind"] == "eval"]
     assert evaluated["dev/accuracy"].max() == results.best.value
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(RunError, match=r"run folder .* does not exist"):
+        results.history()
     with pytest.raises(ConfigError, match="config is the data set, which is given once"):
         auxlearn.train(FRAME, dataset=FRAME)
 

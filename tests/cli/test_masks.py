@@ -99,7 +99,7 @@ def test_texts_of_users_are_shown_harmlessly(place, tmp_path):
     [
         ([], r"no auxiliary task is given: choose one with --aux, such as --aux l3mask"),
         (["--aux", "simcse"], "simcse: no mask probabilities"),
-        (["no-such-run"], "no-such-run is not a run folder: it has no config.yaml"),
+        (["no-such-run"], "run folder no-such-run does not exist"),
     ],
 )
 def test_what_it_cannot_use_is_said_in_one_line(place, arguments, line, tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_a_hub_that_cannot_be_reached(name, monkeypatch, tmp_path):
     # The suite runs with HF_HUB_OFFLINE; nothing is in this cache.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     message = refusal(name)
-    assert f"encoder '{name}' ({encoder_source(name)}) is not in the cache" in message
+    assert f"encoder '{name}' ({encoder_source(name)}) is no folder and not in the cache" in message
     assert f"HF_HUB_OFFLINE is set): run `hf download {encoder_source(name)}`" in message
 
 

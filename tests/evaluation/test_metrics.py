@@ -58,6 +58,10 @@ def test_metrics_are_those_of_scikit_learn_to_the_last_digit(classes, known):
         assert scores.macro_f1 == f1_score(truth, said, average="macro", zero_division=0)
 
 
+def test_the_majority_class_does_not_depend_on_the_order_of_the_examples():
+    assert CLASSIFICATION.constant([2, 0, 1, 1, 2]) == CLASSIFICATION.constant([1, 2, 2, 0, 1]) == 1
+
+
 def test_metrics_on_all_examples_on_unseen_examples_and_of_the_majority_class():
     probabilities = np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.6, 0.3, 0.1], [0.1, 0.1, 0.8]])
     labels = [0, 1, 1, 2]
