@@ -237,13 +237,14 @@ def with_dev(
             f"(stratified, seed {seed})"
         )
         splits["dev"] = replace(dev, notes=(*dev.notes, notes[-1]))  # where it is read alone
+    scored = [name for name, split in splits.items() if split.labels is not None]
     if "test" not in splits:
-        others = [shorten(name) for name in splits if name not in CORE_SPLITS]
+        others = [shorten(name) for name in scored if name not in CORE_SPLITS]
         beside = f"beside those on {', '.join(others)}, " if others else ""
         notes.append(
             f"no test split: {beside}the only results are on dev, which also selects the model"
         )
-    for name in splits:
+    for name in scored:
         near = difflib.get_close_matches(name.lower(), (*CORE_SPLITS, "validation"), 1, 0.75)
         if near and not name.lower().startswith(near[0]):
             what = f"split '{shorten(name)}' ({len(splits[name])} examples) is only evaluated"

@@ -111,14 +111,14 @@ def _check_folder(folder: Path) -> None:
         files = {path.name for path in folder.iterdir()}
     except OSError as error:
         raise EncoderError(f"{folder} cannot be read ({error.strerror})") from None
+    # That of a run folder is in "model", that of sentence-transformers may be in "0_Transformer".
+    inner = next((path for path in sorted(folder.glob("*/config.json"))), None)
     if "config.json" not in files:
-        model = folder / "model"  # of a run folder
-        meant = model if model.is_dir() else "a folder written by save_pretrained"
+        meant = inner.parent if inner else "a folder written by save_pretrained"
         raise EncoderError(f"{folder} holds no config.json: name {meant}")
     if not files & VOCABULARIES:
-        raise EncoderError(
-            f"{folder} holds no tokenizer: save it there with tokenizer.save_pretrained"
-        )
+        meant = f"name {inner.parent}" if inner else "save it with tokenizer.save_pretrained"
+        raise EncoderError(f"{folder} holds no tokenizer: {meant}")
     verify_export(folder)
     checks.check_files(folder)
 

@@ -32,9 +32,6 @@ LEAST = 1e-8
 #: Precision, recall, F1 and support of each class.
 ClassScores: TypeAlias = dict[str, dict[str, float]]
 
-#: Probabilities of choices, ``(choices, classes)``; true class and example of each, ``(choices,)``.
-Decisions: TypeAlias = "tuple[np.ndarray, np.ndarray, np.ndarray]"
-
 #: Usual columns of lists of words, and of their tags.
 WORDS = ("tokens", "words", "text")
 WORD_LABELS = ("label", "tags", "ner_tags", "labels")
@@ -356,10 +353,6 @@ class Kind(ABC):
     def output(self, stored: np.ndarray) -> np.ndarray:
         """Return an output with these probabilities, or this number."""
 
-    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
-        """Return the choices between classes that examples are made of; ``None`` for numbers."""
-        return None
-
     # Comparing
 
     def counted(self, names: Names) -> tuple[str, ...]:
@@ -384,6 +377,10 @@ class Kind(ABC):
     @abstractmethod
     def fault(self, truth: Any, predicted: Any) -> float:
         """Return how wrong a prediction is, 0 if it is right: wrong labels, or the error."""
+
+    def most_faults(self, label: Any, names: Names) -> int:
+        """Return how many labels of an example can be wrong; 1 for numbers."""
+        return 1
 
     # Settings and trials
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from auxlearn.core.errors import DataError
 from auxlearn.core.lazy import np, torch
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import ClassScores, Decisions, Kind, ReadLabels
+from auxlearn.kinds.base import ClassScores, Kind, ReadLabels
 from auxlearn.kinds.labels import check_no_tags, read_names
 from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, of_counts, ratio, smooth_f1
 from auxlearn.kinds.predictions import Arrays, LabelMap, Labels, Names, SetPredictions
@@ -249,9 +249,6 @@ class Classification(Kind):
 
     def fault(self, truth: int, predicted: int) -> float:
         return float(truth != predicted)
-
-    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
-        return np.stack(list(outputs)), np.asarray(truth), np.arange(len(truth))
 
     def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         return () if config["metric"] == "macro_f1" else ("metric macro_f1",)

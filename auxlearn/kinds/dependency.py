@@ -11,7 +11,7 @@ import numpy as np
 from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import LEAST, Decisions, ReadLabels, most_frequent
+from auxlearn.kinds.base import LEAST, ReadLabels, most_frequent
 from auxlearn.kinds.labels import checked_label
 from auxlearn.kinds.metrics import Metric, constant_loss, softmax
 from auxlearn.kinds.predictions import Arrays, Labels, Names
@@ -272,16 +272,6 @@ class Dependency(WordKind):
     def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
         scores = self.scores([truth], [predicted], None, names)
         return [scores[metric] * len(truth) for metric in self.per_word]
-
-    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
-        """Return two choices for each word: its head, and its relation over all heads."""
-        both = [rows for output in outputs for rows in self._probabilities(output)]
-        width = max(rows.shape[1] for rows in both)
-        chosen = [np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in both]
-        # Of each sentence all heads, then all relations, as its two arrays of probabilities.
-        right = [number for label in truth for side in zip(*label, strict=True) for number in side]
-        owners = [row for row, label in enumerate(truth) for _ in range(2 * len(label))]
-        return np.concatenate(chosen), np.array(right), np.array(owners)
 
     def _probabilities(self, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the probabilities of heads, and of relations whatever the head."""

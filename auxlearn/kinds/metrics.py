@@ -95,12 +95,6 @@ def constant_loss(classes: Tensor, metric: str) -> float:
     return 1.0
 
 
-def mean_over(owners: np.ndarray, values: np.ndarray, examples: int) -> np.ndarray:
-    """Return the mean of the values of each example, 0 for one without any."""
-    totals = np.bincount(owners, weights=values, minlength=examples)
-    return totals / np.maximum(1, np.bincount(owners, minlength=examples))
-
-
 def of_counts(
     metric: str, right: np.ndarray, guessed: np.ndarray, there: np.ndarray, names: Sequence[str]
 ) -> np.ndarray:

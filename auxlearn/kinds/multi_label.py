@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from auxlearn.core.errors import DataError, describe, shorten
+from auxlearn.core.errors import DataError, describe, shorten, some_of
 from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import LEAST, ClassScores, Decisions, Kind, ReadLabels, most_frequent
+from auxlearn.kinds.base import LEAST, ClassScores, Kind, ReadLabels, most_frequent
 from auxlearn.kinds.columns import is_list, values_of
 from auxlearn.kinds.labels import (
     SEPARATORS,
@@ -88,7 +88,10 @@ class MultiLabel(Kind):
             )
             named = (zip(map(str, range(len(row))), row, strict=True) for row in rows)
             places = [tuple(name for name, mark in row if str(mark) in _PRESENT) for row in named]
-            return self._renamed(ReadLabels(places, here, (note,)), columns)
+            never = sorted({*map(str, range(len(rows[0])))}.difference(*places), key=int)
+            lacking = f"no example has the label {some_of(never)}: training on them gives no output"
+            notes = (note, lacking) if never and form is None else (note,)
+            return self._renamed(ReadLabels(places, here, notes), columns)
         if columns.kind is None and form is None:  # train, which comes first
             tags = [" ".join(map(str, row)) for row in rows]
             check_no_tags(table, column, tags, table.columns[columns.text], self.name)
@@ -233,11 +236,8 @@ class MultiLabel(Kind):
     def fault(self, truth: tuple[int, ...], predicted: tuple[int, ...]) -> float:
         return float(len({*truth} ^ {*predicted}))
 
-    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
-        chosen = _sigmoid(np.stack(list(outputs)))
-        wanted = self.targets(truth, chosen.shape[1]).numpy().astype(int)
-        both = np.stack([1 - chosen.ravel(), chosen.ravel()], 1)
-        return both, wanted.ravel(), np.repeat(np.arange(len(chosen)), chosen.shape[1])
+    def most_faults(self, label: tuple[int, ...], names: Names) -> int:
+        return len(names)
 
     def untried(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         return () if "thresholds" in config else ("thresholds dev",)

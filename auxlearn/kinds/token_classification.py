@@ -12,7 +12,7 @@ import numpy as np
 from auxlearn.core.errors import ConfigError, DataError, describe, shorten, some_of
 from auxlearn.core.lazy import torch
 from auxlearn.core.registry import register_kind
-from auxlearn.kinds.base import LEAST, WORD_LABELS, Decisions, ReadLabels, most_frequent
+from auxlearn.kinds.base import LEAST, WORD_LABELS, ReadLabels, most_frequent
 from auxlearn.kinds.labels import read_names
 from auxlearn.kinds.metrics import Metric, constant_loss, f1_of, smooth_f1, softmax
 from auxlearn.kinds.predictions import Arrays, Labels, Names
@@ -219,11 +219,6 @@ class TokenClassification(WordKind):
 
     def _right_words(self, truth: Any, predicted: Any, names: Names) -> list[float]:
         return [sum(t == p for t, p in zip(truth, predicted, strict=True))]
-
-    def decisions(self, truth: Labels, outputs: Arrays) -> Decisions | None:
-        owners = np.repeat(np.arange(len(truth)), [len(label) for label in truth])
-        labels = np.array([tag for label in truth for tag in label])
-        return softmax(np.concatenate(list(outputs))), labels, owners
 
     def default_metric(self, names: Names) -> str:
         return "span_f1" if is_bio(names) else "accuracy"

@@ -114,6 +114,9 @@ class WordKind(Kind):
     def fault(self, truth: Sequence[Any], predicted: Sequence[Any]) -> float:
         return float(sum(label != guess for label, guess in zip(truth, predicted, strict=True)))
 
+    def most_faults(self, label: Sequence[Any], names: Names) -> int:
+        return len(label)
+
     def of_sums(self, metric: str, sums: np.ndarray, names: Names) -> np.ndarray:
         named = self.counted(names)
         right, guessed, there, words = np.split(sums, [len(named) * n for n in (1, 2, 3)], axis=-1)

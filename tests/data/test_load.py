@@ -89,6 +89,7 @@ def test_a_column_of_labels_that_is_called_split_divides_nothing(tmp_path):
 def test_results_without_a_test_split_are_not_only_those_on_dev(tmp_path):
     for name in ("train", "testa", "testb"):
         write(tmp_path / "mine", name, [f"{name} {number}" for number in range(20)])
+    (tmp_path / "mine" / "new.csv").write_text("text\nwithout a label there is no score\n")
     (note,) = [one for one in load_dataset(tmp_path / "mine").notes if "no test split" in one]
     assert note == (
         "no test split: beside those on testa, testb, the only results are on dev, which also "

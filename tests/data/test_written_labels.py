@@ -156,6 +156,12 @@ def test_indicators_are_read_by_place(case, tmp_path):
     assert note.endswith("are read as indicators of the labels 0 to 2, by their places")
 
 
+def test_a_place_that_no_indicator_of_train_has_is_told(tmp_path):
+    found = load(written(tmp_path, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [1, 0, 1]]), "multi_label")
+    assert found.splits["train"].label_names == ("0", "2")
+    assert "train: no example has the label 1: training on them gives no output" in found.notes
+
+
 @pytest.mark.parametrize("labels", [[[0, 1], [1, 0]], [[0, 1], [1]]])
 def test_indicators_of_other_labels_are_refused(labels, tmp_path):
     folder = written(tmp_path, HOT)

@@ -47,6 +47,8 @@ def test_what_a_folder_lacks_is_named(folder, tmp_path):
     run = tmp_path / "run"
     shutil.move(folder, run / "model")
     assert refusal(run) == f"{run} holds no config.json: name {run / 'model'}"
+    shutil.copy(run / "model" / "config.json", run)  # as in sentence-transformers' first folders
+    assert refusal(run) == f"{run} holds no tokenizer: name {run / 'model'}"
     assert refusal(tmp_path / "nowhere") == f"encoder folder {tmp_path}/nowhere does not exist"
     for name in ("./nowhere", "models/of/mine"):
         assert "does not exist" in refusal(name)

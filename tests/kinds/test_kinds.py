@@ -202,16 +202,6 @@ def test_a_line_of_predictions_gives_the_outputs_back(kind):
         np.testing.assert_allclose(back, output, rtol=1e-5, atol=1e-5)
 
 
-def test_decisions_are_those_of_each_label_and_word():
-    logits, targets = examples(MULTI, 5)
-    probabilities, labels, owners = MULTI.decisions(labels_of(targets), list(logits.numpy()))
-    expected = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
-    found = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
-    assert found == pytest.approx(float(expected))
-    assert owners.tolist() == [row for row in range(5) for _ in range(3)]
-    assert REGRESSION.decisions([1.0], [np.array([1.0])]) is None
-
-
 @pytest.mark.parametrize(
     ("kind", "targets", "metric", "expected"),
     [

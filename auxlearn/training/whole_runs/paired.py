@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from auxlearn.kinds.metrics import mean_over
 from auxlearn.results.predictions import read_stored
 from auxlearn.results.record import RunResults
 
@@ -50,17 +49,17 @@ class ExampleErrors:
         """Read them from the predictions of a run."""
         kind, names = results.kind, results.names_of("dev")
         stored = read_stored(path, "dev", kind, names)
-        if kind.offers("unknown_labels count"):
-            truth, predicted = np.array(stored.truth), np.array(stored.predicted)
-            known = truth < len(results.dataset.label_names)
-            return cls(truth[known], (truth != predicted)[known].astype(float))
-        outputs = [kind.output(value) for value in stored.values]
-        decisions, none = kind.decisions(stored.truth, outputs), np.zeros(len(outputs), dtype=int)
-        if decisions is None:
-            return cls(none, np.abs(np.array(stored.truth) - np.array(stored.predicted)))
-        probabilities, labels, owners = decisions
-        wrong = (probabilities.argmax(1) != labels).astype(float)
-        return cls(none, mean_over(owners, wrong, len(none)))
+        wrong = np.array(
+            [
+                kind.fault(truth, predicted) / kind.most_faults(truth, names)
+                for truth, predicted in zip(stored.truth, stored.predicted, strict=True)
+            ]
+        )
+        if not kind.offers("unknown_labels count"):
+            return cls(np.zeros(len(wrong), dtype=int), wrong)
+        labels = np.array(stored.truth)
+        known = labels < len(results.dataset.label_names)
+        return cls(labels[known], wrong[known])
 
     def minus(self, other: ExampleErrors, balanced: bool) -> Difference:
         """Return by how much the errors of the other run are smaller."""
