@@ -275,7 +275,7 @@ def no_run(folder: Path) -> str:
     if not folder.exists():
         return f"run folder {folder} does not exist"
     problem = f"{folder} is not a run folder: it has no config.yaml"
-    if (folder / "sweep.yaml").is_file():
+    if (folder / "trials").is_dir():
         return f"{problem}; it is a sweep, whose runs are in {folder / 'trials'}"
     if (folder.parent / "config.yaml").is_file():
         return f"{problem}; the run is {folder.parent}"

@@ -265,7 +265,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _contents(folder: Path, splits: Collection[str]) -> str:
     if splits:
-        return f"its splits are {some_of(in_reading_order(splits))}"
+        return f"its splits are {some_of(in_reading_order(splits))} (--ood and evaluate need none)"
     names = [path.name for path in _entries(folder)]
     if sum(path.is_dir() for path in _entries(folder)) > 1:
         return f"it holds {some_of(names)} (texts by class are read of train/CLASS/FILE.txt)"

@@ -97,6 +97,14 @@ def test_results_without_a_test_split_are_not_only_those_on_dev(tmp_path):
     )
 
 
+def test_a_folder_without_train_is_told_what_reads_it(tmp_path):
+    write(tmp_path / "hard", "test", [f"text {number}" for number in range(20)])
+    told = r"its splits are test \(ood and evaluate need none\)$"
+    with pytest.raises(DataError, match=told):
+        load_dataset(tmp_path / "hard")
+    assert len(load_evaluated(tmp_path / "hard", "test")[0]) == 20
+
+
 def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     write(tmp_path / "mine", "train", [f"text {i}" for i in range(40)])
     dataset = load_dataset(str(tmp_path / "mine"), seed=5)

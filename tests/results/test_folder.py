@@ -167,6 +167,9 @@ def test_a_part_of_a_run_and_a_sweep_lead_to_the_run_that_is_meant(tmp_path):
     (tmp_path / "run" / "config.yaml").touch()
     with pytest.raises(RunError, match=rf"no config.yaml; the run is {tmp_path / 'run'}$"):
         load_run(tmp_path / "run" / "model")
-    (tmp_path / "sweep.yaml").touch()
+    (tmp_path / "sweep.yaml").touch()  # a user's own
+    with pytest.raises(RunError, match=r"is not a run folder: it has no config.yaml$"):
+        load_run(tmp_path)
+    (tmp_path / "trials").mkdir()
     with pytest.raises(RunError, match=rf"a sweep, whose runs are in {tmp_path / 'trials'}$"):
         load_run(tmp_path)
