@@ -98,9 +98,9 @@ def read_names(
     _check_missing(table, column, labels, kind, columns.keep_null_labels)
     if kind == "classification":
         _check_classes(table, column, [name for (name,) in labels], guessed, columns.renamed)
-    changed = {value: name for (_, value), name in known.items() if f"{name}.0" == value}
-    shown = next((f"'{value}' are read as '{name}'" for value, name in changed.items()), "")
-    return ReadLabels(labels, form, (f"labels such as {shown}",) if shown else ())
+    changed = [(v, name) for (of, v), name in known.items() if of is str and name not in (v, "")]
+    shown = [f"labels such as '{value}' are read as '{name}'" for value, name in changed[:1]]
+    return ReadLabels(labels, form, tuple(shown))
 
 
 def _is_code(text: str) -> bool:

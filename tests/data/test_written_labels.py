@@ -610,6 +610,8 @@ def test_codes_are_those_of_the_model_and_whole_numbers_are_said(tmp_path):
 
     said = ["train: labels such as '1.0' are read as '1'"]
     assert names(["1.0", "1", "2", "2"]) == (("1", "2"), said)
+    said = ["train: labels such as 'no ' are read as 'no'"]
+    assert names(["no", "no ", "yes", "yes"]) == (("no", "yes"), said)
     assert names(["250.00", "401.00"] * 2) == (("250.00", "401.00"), [])
     of_model = Columns(kind="classification").of_model(["428", "428.0", "401.9"])
     assert names(["428.0", "428"] * 2, of_model) == (("428", "428.0"), [])
