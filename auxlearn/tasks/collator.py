@@ -286,7 +286,8 @@ class MaskingCollator:
 
 
 def _check_tokenizer(tokenizer: Any) -> None:
-    if not getattr(tokenizer, "is_fast", False) or tokenizer.mask_token_id is None:
+    # Of a class in place of an object, is_fast is a property.
+    if getattr(tokenizer, "is_fast", None) is not True or tokenizer.mask_token_id is None:
         raise ConfigError("MaskingCollator needs a fast tokenizer with a mask token")
 
 

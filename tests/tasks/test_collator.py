@@ -288,8 +288,9 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
     decoder.config.is_decoder = True
     with one_line(UserError, "the model is a decoder (is_decoder): no token sees those after it"):
         MaskingCollator(tokenizer).prepare(LINES, decoder)
-    with one_line(UserError, "needs a fast tokenizer"):
-        MaskingCollator("bert")
+    for wrong in ("bert", type(tokenizer)):
+        with one_line(UserError, "needs a fast tokenizer"):
+            MaskingCollator(wrong)
     with one_line(UserError, "call prepare() first"):
         MaskingCollator(tokenizer).save("masks")
     for batch in ([], LINES[:2], [{"text": LINES[0]}]):
