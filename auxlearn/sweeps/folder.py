@@ -223,7 +223,8 @@ class SweepFolder:
         try:
             plan = read_record(_Plan, self.path / PLAN, SweepError, _RUN_AGAIN)
         except FileNotFoundError:
-            advice = _RUN_AGAIN if self.path.is_dir() else "there is no such folder any more"
+            begun = f"no sweep has begun in it; if one was stopped there, {_RUN_AGAIN}"
+            advice = begun if self.path.is_dir() else "there is no such folder any more"
             raise SweepError(f"{self.path} holds no {PLAN}: {advice}") from None
         return [
             TrialRecord(t.digest, t.cell, t.seed, setting={a: getattr(t, a) for a in SETTING_AXES})

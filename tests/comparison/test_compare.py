@@ -244,7 +244,10 @@ def test_an_unfinished_sweep_is_compared_and_what_is_missing_is_named(make_sweep
     (folder.path / "plan.json").write_text('{"trials": [{"digest": "../../x"}]}')
     assert "plan.json is damaged" in refused(folder.path)
     (folder.path / "plan.json").unlink()
-    assert "holds no plan.json: run the same `auxlearn sweep` again" in refused(folder.path)
+    assert (
+        "holds no plan.json: no sweep has begun in it; if one was stopped there, run the"
+        in refused(folder.path)
+    )
 
 
 def test_the_run_of_another_trial_is_damage(make_sweep):
