@@ -78,6 +78,10 @@ def read_conll(path: Path, text: str) -> Table:
         notes.append("the first column numbers the words: the second one is read as the word")
         if width < 3:
             raise DataError(f"{path}: the first column numbers the words, which have no tags")
+    elif sentences and _are_numbered([sentences[0][1:], *sentences[1:]]):
+        number, cells = sentences[0][0]
+        fault = "names the columns of words that are numbered: delete the line"
+        raise DataError(f"{path}:{number}: '{shorten(' '.join(cells))}' {fault}")
     columns = [list(dict.fromkeys(cells[place] for cells in known)) for place in range(width)]
     names = {*columns[-1]} if columns else set()
     if width and are_tags(columns[first]) and not are_tags(names):
@@ -192,7 +196,7 @@ def _begin_spans(names: Collection[str]) -> bool:
 
 def _are_numbered(sentences: Sequence[Sentence]) -> bool:
     """Return whether the first cells of every sentence count its words, from any number."""
-    firsts = [[cells[0] for _, cells in sentence] for sentence in sentences]
+    firsts = [[cells[0] for _, cells in sentence] for sentence in sentences if sentence]
     return any(len(first) > 1 for first in firsts) and all(
         re.fullmatch("[0-9]{1,9}", first[0])
         and first == [str(int(first[0]) + place) for place in range(len(first))]

@@ -320,11 +320,12 @@ def _below_header(
     places = {at: name for at, name in enumerate(names) if name or not left_out}
     check_columns(path, list(places.values()))
     kept: list[tuple[int, list[str]]] = []
-    empty = size = 0
+    empty = filled = size = 0
 
     def table() -> Table:
         columns = {name: [cells[at] for _, cells in kept] for at, name in places.items()}
         counts = {"rows of empty cells": empty, "columns without a name": left_out}
+        counts["cells with text in columns without a name"] = filled
         notes = [f"{what} that were left out: {count:,}" for what, count in counts.items() if count]
         return Table(str(path), columns, [number for number, _ in kept], notes=tuple(notes))
 
@@ -339,6 +340,7 @@ def _below_header(
                 f"{divided_otherwise(names, cells) or fix}"
             )
         kept.append((number, cells))
+        filled += sum(bool(cell.strip()) for at, cell in enumerate(cells) if at not in places)
         size += sum(map(len, cells))
         if size >= most:
             yield table()

@@ -153,6 +153,14 @@ FAULTS = {
         "EU B-X en\nis O en\n",
         "column 2 holds tags of spans and the last one en alone: write the word first",
     ),
+    "numbers below the names of columns": (
+        "ID WORD POS\n1 EU X\n2 is Y\n\n1 So Y\n",
+        ":1: 'ID WORD POS' names the columns of words that are numbered: delete the line",
+    ),
+    "a name alone above numbers": (
+        "# id word POS\nID WORD POS\n\n1 EU X\n2 is Y\n",
+        ":2: 'ID WORD POS' names the columns",
+    ),
     "numbers and words": ("1 EU\n2 is\n", "numbers the words, which have no tags"),
 }
 

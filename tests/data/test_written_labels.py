@@ -646,6 +646,8 @@ def test_columns_without_a_name_beside_a_table(suffix, tmp_path):
     assert found.splits["train"].texts == ("a", "b")
     assert not found.splits["train"].meta
     assert "train, dev: columns without a name that were left out: 3" in found.notes
+    said = "train, dev: cells with text in columns without a name that were left out: 1"
+    assert said in found.notes
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
