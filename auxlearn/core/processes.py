@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +35,7 @@ _TIMEOUT = 1800
 #: Name of a thread that waits in torch for other processes.
 WAITING = "auxlearn waits"
 
+_LAUNCHER = os.getppid()  # with torchrun, its process
 _LAST_WORDS = 10  # seconds in which a process that ends asks whether another one has said why
 _BUCKET = 2**25  # bytes that are summed at a time: large enough for the bandwidth of the network
 
@@ -248,6 +249,10 @@ def _in_thread(function: Callable[[], R], seconds: float | None = None) -> R:
             outcome.set_exception(error)
 
     Thread(target=call, name=WAITING, daemon=True).start()
+    if seconds is None and "TORCHELASTIC_RUN_ID" in os.environ:
+        while not wait([outcome], timeout=1).done:
+            if os.getppid() != _LAUNCHER:  # killed, it could not end this process
+                raise PeerLost("torchrun has ended: run the same command again")
     return outcome.result(seconds)
 
 

@@ -139,15 +139,15 @@ class RunFolder:
     @property
     def in_use(self) -> bool:
         """Whether a process has locked the folder at this moment."""
-        return is_held(self._lock_path)
+        return is_held(self.lock_path)
 
     @property
     def lock_owner(self) -> str:
         """The process that holds the lock; see :func:`auxlearn.core.locks.holder`."""
-        return holder(self._lock_path)
+        return holder(self.lock_path)
 
     @property
-    def _lock_path(self) -> Path:
+    def lock_path(self) -> Path:
         return self.path / ".lock"
 
     def check(self, config: RunConfig) -> None:

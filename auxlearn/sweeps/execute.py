@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
 from auxlearn.core.cache import TensorCache
-from auxlearn.core.errors import Interrupted, SweepError, plugin_title
+from auxlearn.core.errors import Interrupted, RunError, SweepError, plugin_title
 from auxlearn.core.files import expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.signals import StopRequest
 from auxlearn.executors.jobs import FAILURES, PASSING, Executor, Job, Outcome, run_jobs
 from auxlearn.kinds.metrics import metric_title
-from auxlearn.results.folder import recorded_inputs
+from auxlearn.results.folder import locked_folder, recorded_inputs
 from auxlearn.sweeps.folder import SweepFolder
 from auxlearn.sweeps.plan import (
     Trial,
@@ -144,6 +144,10 @@ class _SweepRun:
                 self._pending.append(trial)
             else:
                 self.ended += 1
+                run = self.folder.run(trial.digest)
+                if state == "finished" and run.lock_path.exists():  # killed just after the results
+                    with suppress(RunError), locked_folder(run.path):
+                        CheckpointFolder(run.checkpoint_path).delete()
         if failed := sum(self._state(trial) in FAILURES for trial in trials):
             self._say_once(
                 f"{failed} trials failed before and are not tried again: --retry-failed "

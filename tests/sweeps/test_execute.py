@@ -54,10 +54,15 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
     assert [record.state for record in records] == ["finished"] * 2
     assert len(executor.jobs) == 2
     before = results(folder)
+    killed = folder.run(records[0].digest).path  # just after its results
+    (killed / "checkpoint").mkdir()
+    (killed / "checkpoint" / "latest.json").touch()
+    (killed / ".lock").touch()
 
     _, executor, _ = start(path)
     assert executor.jobs == []
     assert results(folder) == before
+    assert not {"checkpoint", ".lock"} & {path.name for path in killed.iterdir()}
 
     with pytest.MonkeyPatch.context() as patch:
         forbid_writing(patch)

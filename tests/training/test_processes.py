@@ -327,6 +327,25 @@ def test_a_process_that_waits_for_another_hears_a_signal(number, monkeypatch):
     assert process.exitcode == 7
 
 
+def test_a_process_that_waits_for_another_ends_with_torchrun(monkeypatch):
+    """The parent of the process is another one than when auxlearn was imported."""
+    environment = together(free_port()) | {"RANK": "0", "TORCHELASTIC_RUN_ID": "run"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("auxlearn.core.processes._LAUNCHER", -1)
+
+    def wait():
+        with pytest.raises(PeerLost, match="torchrun has ended"), joined():
+            os._exit(1)
+        os._exit(7)
+
+    process = get_context("fork").Process(target=wait)
+    process.start()
+    process.join(20)
+    process.kill()
+    assert process.exitcode == 7
+
+
 @pytest.mark.slow
 def test_a_process_that_is_stopped_as_it_waits_does_not_abort_when_the_other_ends(dataset):
     """The other is the store of addresses alone, so that the process waits in torch for ever."""
