@@ -54,7 +54,7 @@ def command(
 
     Texts are read from the command line, from a file, or from standard input, one per line. The
     output has one line per text: label, probability and text, separated by tabs (a number, several
-    labels or the tags of words have no probability); a tab, line break
+    labels, joined by |, or the tags of words have no probability); a tab, line break
     or control character in a text is written as an escape such as \\t. With --output, all columns
     of the table are written with the columns predicted_label and probability_CLASS.
 
@@ -91,13 +91,15 @@ def command(
             continue
         if isinstance(label, str):  # a single class
             cells = [label, f"{probabilities[label]:.4f}"]
+        elif probabilities:
+            cells = ["|".join(label or [])]
         else:
             cells = [f"{label:.4f}" if isinstance(label, float) else _text_of(label)]
         click.echo("\t".join(map(printable, [*cells, *map(_text_of, shown.values())])))
 
 
 def _text_of(value: Any) -> str:
-    """Return a value in a line: labels one after the other, an arc as ``HEAD:RELATION``."""
+    """Return a value in a line: tags one after the other, an arc as ``HEAD:RELATION``."""
     if value is None:
         return ""
     if not isinstance(value, list):

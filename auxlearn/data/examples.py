@@ -224,9 +224,8 @@ def _hidden_labels(table: Table, columns: Columns, train: Table) -> str:
     if len(table) == 0:
         return "it has no rows"
     kind = kind_of(columns.kind)
-    name = _found_columns(table, columns, kind).label
-    if name not in table.columns:
-        return f"it has no label column '{name}'"
+    if _found_columns(table, columns, kind).label not in table.columns:
+        return f"it has no label column '{_found_columns(train, columns, kind).label}'"
     labels, known = (
         {
             str(item)

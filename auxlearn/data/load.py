@@ -231,7 +231,10 @@ def with_dev(
     splits, notes = dict(dataset.splits), list(dataset.notes)
     if "dev" not in splits:
         total = len(splits[source])
-        splits[source], dev = hold_out(splits[source], DEV_SHARE, seed)
+        try:
+            splits[source], dev = hold_out(splits[source], DEV_SHARE, seed)
+        except DataError as error:  # a sweep has several data sets
+            raise DataError(f"data set {dataset.name}: {error}") from error
         notes.append(
             f"no dev split: {len(dev)} of the {total} examples of {source} were held out as dev "
             f"(stratified, seed {seed})"

@@ -105,6 +105,21 @@ def test_a_folder_without_train_is_told_what_reads_it(tmp_path):
     assert len(load_evaluated(tmp_path / "hard", "test")[0]) == 20
 
 
+def test_labels_that_test_lacks_are_named_as_in_train(tmp_path):
+    for name in ("train", "dev"):
+        rows = "".join(f"{name} text {number},{number / 4}\n" for number in range(20))
+        (tmp_path / f"{name}.csv").write_text("text,score\n" + rows)
+    (tmp_path / "test.csv").write_text("text\nno score\n")
+    notes = load_dataset(tmp_path).notes
+    assert f"{tmp_path / 'test.csv'}: left out, as it has no label column 'score'" in notes
+
+
+def test_a_set_that_is_too_small_to_hold_out_dev_is_named(tmp_path):
+    write(tmp_path / "small", "train", ["one", "two"])
+    with pytest.raises(DataError, match=r"^data set small: split 'train' is too small to hold"):
+        load_dataset(tmp_path / "small")
+
+
 def test_missing_dev_is_held_out_of_train_with_a_note(tmp_path):
     write(tmp_path / "mine", "train", [f"text {i}" for i in range(40)])
     dataset = load_dataset(str(tmp_path / "mine"), seed=5)

@@ -243,6 +243,9 @@ def test_evaluate_and_predict_say_what_the_run_said(kind, finished, folders, tmp
     assert done.exit_code == 0, done.output
     words = rows[-1].get("tokens", [rows[-1].get("text")])
     assert done.output.endswith(f"\t{' '.join(words)}\n")
+    if kind == "multi_label":
+        shown = [line.partition("\t")[0] for line in done.output.splitlines()[-len(said) :]]
+        assert shown == ["|".join(labels) for labels in said]
 
 
 #: Weightings with the options that they need here.

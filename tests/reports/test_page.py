@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from auxlearn.comparison.compare import example_intervals
 from auxlearn.core.errors import UserError
 from auxlearn.reports.page import FILE, collect, report
 from auxlearn.results.figures import figure_style, inline_svg
+from auxlearn.results.folder import load_run
+from auxlearn.results.record import Branch
 from tests.cli.helpers import error
 from tests.helpers import write_splits
 from tests.reports import runs
@@ -140,6 +143,18 @@ def test_a_run_is_told_in_full(page, place):
     assert "test accuracy0.363 to 1.000" in text
     heats = [one["class"] for one in page.tags("td") if "heat" in (one.get("class") or "")]
     assert heats[:4] == ["heat4 hit", "heat2", "heat2", "heat4 hit"]  # 3 and 1 of 4
+
+
+def test_the_gains_of_compared_runs_are_told_as_they_are_measured(place, tmp_path):
+    run = runs.write_run(tmp_path / "run", place / "data", aux=["random_mlm"], weights="meta")
+    single = Branch("single task", "a", {}, 0.5, None, None, None, False, [(1, 0.5)], 2.0)
+    other = replace(single, title="random_mlm 0.5", gain=0.25, correct=0.2, correct_error=0.1)
+    replace(load_run(run), branches=[single, other]).save(run)
+    text = " ".join(read(report(run, output=tmp_path / "page.html")).text.split())
+    assert "+25.0 points" in text
+    assert "+0.2 ± 0.1" in text
+    assert "Gain: over the single task, in the metric of dev, then of the predictions" in text
+    assert "nats" not in text.partition("Gain:")[2].partition("Test data play no part")[0]
 
 
 def test_the_interval_of_one_run_is_over_its_examples(place):
