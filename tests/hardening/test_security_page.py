@@ -45,7 +45,7 @@ PROOFS: dict[str, tuple[str, ...]] = {
         "training.test_checkpoint::test_a_damaged_checkpoint_is_one_line",
     ),
     "Names of out-of-distribution sets": ("config: name leads out", "config: absolute name"),
-    "A data folder is read inside": ("data: a link out of the folder",),
+    "Of a data folder only files inside": ("data: a link out of the folder",),
     "An output folder that holds something else": (
         "results.test_folder::test_a_folder_that_is_not_a_run_folder_is_left_unchanged",
         "sweeps.test_folder::test_a_folder_of_something_else_is_refused_before_any_work",
