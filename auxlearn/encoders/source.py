@@ -112,12 +112,12 @@ def _check_folder(folder: Path) -> None:
     except OSError as error:
         raise EncoderError(f"{folder} cannot be read ({error.strerror})") from None
     # That of a run folder is in "model", that of sentence-transformers may be in "0_Transformer".
-    inner = next((path for path in sorted(folder.glob("*/config.json"))), None)
+    inner = sorted({path.parent for name in VOCABULARIES for path in folder.glob(f"*/{name}")})
     if "config.json" not in files:
-        meant = inner.parent if inner else "a folder written by save_pretrained"
+        meant = inner[0] if inner else "a folder written by save_pretrained"
         raise EncoderError(f"{folder} holds no config.json: name {meant}")
     if not files & VOCABULARIES:
-        meant = f"name {inner.parent}" if inner else "save it with tokenizer.save_pretrained"
+        meant = f"name {inner[0]}" if inner else "save it with tokenizer.save_pretrained"
         raise EncoderError(f"{folder} holds no tokenizer: {meant}")
     verify_export(folder)
     checks.check_files(folder)

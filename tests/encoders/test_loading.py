@@ -49,6 +49,10 @@ def test_what_a_folder_lacks_is_named(folder, tmp_path):
     assert refusal(run) == f"{run} holds no config.json: name {run / 'model'}"
     shutil.copy(run / "model" / "config.json", run)  # as in sentence-transformers' first folders
     assert refusal(run) == f"{run} holds no tokenizer: name {run / 'model'}"
+    (run / "model").rename(run / "weights")
+    (run / "1_Pooling").mkdir()
+    (run / "1_Pooling" / "config.json").write_text("{}")
+    assert refusal(run) == f"{run} holds no tokenizer: name {run / 'weights'}"
     assert refusal(tmp_path / "nowhere") == f"encoder folder {tmp_path}/nowhere does not exist"
     for name in ("./nowhere", "models/of/mine"):
         assert "does not exist" in refusal(name)
