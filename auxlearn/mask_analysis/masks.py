@@ -187,12 +187,10 @@ def _masking_tasks(
     others = [name for name in tasks if name not in masking]
     if not masking:
         raise ConfigError(
-            f"{', '.join(others)}: no mask probabilities, as it masks nothing or all tokens alike: "
-            "choose a task that has them, such as l3mask or random_mlm, with --aux"
+            f"{', '.join(others)}: no mask probabilities: choose a task that has them, such as "
+            "l3mask or random_mlm, with --aux"
         )
-    notes += [
-        f"{name} is left out: it masks nothing, or all tokens of a text alike" for name in others
-    ]
+    notes += [f"{name} is left out: it has no mask probabilities" for name in others]
     return masking
 
 

@@ -57,8 +57,7 @@ class Scores:
     examples: int
     #: By name, those of the kind of labels; in the file they stand beside ``examples``.
     metrics: dict[str, Number]
-    #: Precision, recall, F1 and support by label. Of more than 100 classes, rounded, and only of
-    #: scores on a whole set.
+    #: Precision, recall, F1 and support by label; of more than 100 classes, on a whole set alone.
     per_class: dict[str, dict[str, Number]]
     #: Number of examples by true class (outer) and predicted class (inner), of single classes. Of
     #: more than 100 classes it is sparse: the lists ``true``, ``predicted`` and ``count``

@@ -173,11 +173,12 @@ class MaskingCollator:
             ``(batch, length)``, int64, padded on the right.
 
         Raises:
-            DataError: :meth:`prepare` has not seen a text, or was not called.
+            DataError: :meth:`prepare` has not seen a text, or was not called; or the features are
+                none of a tokenizer.
         """
         if not self._places:
             raise DataError("the collator is not prepared: call prepare() with all texts first")
-        features = list(features)
+        features = list(features) if isinstance(features, Iterable) else []
         if not features or not all(isinstance(f, Mapping) and "input_ids" in f for f in features):
             raise DataError(
                 "the collator takes a list of what the tokenizer returned for each text: input_ids"
@@ -199,17 +200,21 @@ class MaskingCollator:
         return {**inputs, "labels": batch.input_ids.masked_fill(~chosen, -100)}
 
     def _place_of(self, feature: Any) -> int:
-        ids = torch.as_tensor(feature["input_ids"], dtype=torch.int32)
-        if (given := feature.get("attention_mask")) is not None:
-            mask = torch.as_tensor(given).bool()
-            if mask.shape != ids.shape:
-                raise DataError("attention_mask: there are not as many values as input_ids")
-            ids = ids[mask]
-        place = self._places.get(ids.numpy().tobytes())
+        try:
+            ids = torch.as_tensor(feature["input_ids"], dtype=torch.int32).flatten()
+            if (mask := feature.get("attention_mask")) is not None:
+                ids = ids[torch.as_tensor(mask).bool().flatten()]
+            place = self._places.get(ids.numpy().tobytes())
+            shown = shorten(self.tokenizer.decode(ids)) if place is None else ""
+        except (TypeError, ValueError, RuntimeError, IndexError, OverflowError):
+            raise DataError(
+                "input_ids and attention_mask have to be those of one text, as the tokenizer "
+                "returned them"
+            ) from None
         if place is None:
             raise DataError(
-                f"the collator was not prepared for {shorten(self.tokenizer.decode(ids))}: prepare "
-                f"all texts, and tokenise with truncation=True, max_length={self.max_length}"
+                f"the collator was not prepared for {shown}: prepare all texts, and tokenise with "
+                f"truncation=True, max_length={self.max_length}"
             )
         return place
 
@@ -264,10 +269,12 @@ class MaskingCollator:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
                 header = json.loads((file.metadata() or {}).get("collator", "{}"))
             content = header.get("content")
-            if content is None or header.get("sha256") != _checksum(content, tensors):
+            if header and header.get("sha256") != _checksum(content, tensors):
                 raise ValueError("its checksum is not that of its values")
         except (OSError, ValueError, SafetensorError) as fault:
             raise UserError(unusable(place, fault, "prepare and save it again")) from None
+        if not header:
+            raise UserError(f"{place} is no file that MaskingCollator.save has written")
         _check_tokenizer(tokenizer)
         if content["tokenizer"] != content_key(tokenizer_settings(tokenizer)):
             raise UserError(f"{place} belongs to another tokenizer: load it with that one")

@@ -293,12 +293,18 @@ def test_models_and_tokenizers_that_do_not_fit_are_refused(loaded, collator_of):
             MaskingCollator(wrong)
     with one_line(UserError, "call prepare() first"):
         MaskingCollator(tokenizer).save("masks")
-    for batch in ([], LINES[:2], [{"text": LINES[0]}]):
+    for batch in (None, [], LINES[:2], [{"text": LINES[0]}]):
         with one_line(UserError, "takes a list of what the tokenizer returned"):
             collator_of()(batch)
-    short = [{"input_ids": [1, 2], "attention_mask": [1]}]
-    with one_line(UserError, "attention_mask: there are not as many values as input_ids"):
-        collator_of()(short)
+    short = {"input_ids": [1, 2], "attention_mask": [1]}
+    for wrong in (
+        short,
+        *({"input_ids": ids} for ids in (None, "abc", [[1, 2], [3]], [-5], [2**40])),
+    ):
+        with one_line(UserError, "input_ids and attention_mask have to be those of one text"):
+            collator_of()([wrong])
+    with one_line(UserError, "the collator was not prepared for [CLS] a new text [SEP]: prepare"):
+        collator_of()([{"input_ids": tokenizer("a new text", return_tensors="pt")["input_ids"]}])
     with one_line(UserError, "is not prepared: call prepare()"):
         MaskingCollator(tokenizer)(features(tokenizer))
     for texts in (LINES[0], [], iter(()), {"text": LINES}):
@@ -336,5 +342,5 @@ def test_files_that_are_not_what_was_written_are_refused(
         MaskingCollator.load(path, loaded[1])
     key = content_key("other tensors")
     TensorCache(tmp_path).get(key, lambda: {"a": torch.zeros(1)})
-    with one_line(UserError, "its checksum is not that of its values"):
+    with one_line(UserError, "is no file that MaskingCollator.save has written"):
         MaskingCollator.load(tmp_path / f"{key}.safetensors", loaded[1])
