@@ -28,7 +28,8 @@ def command(
     """Score TEXTs by the pseudo-log-likelihood of a masked language model.
 
     The probability of a token is read where the token and the later tokens of its word are masked
-    (PLL-word-l2r). Words and texts are sums over their tokens. Everything is in nats.
+    (PLL-word-l2r). The log-probability of a word or text is the sum over its tokens, the entropy
+    their mean; both are in nats.
 
     \b
     Examples:

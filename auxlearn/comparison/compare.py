@@ -137,9 +137,11 @@ def compare_runs(
             blocks.append(_block(dict(shared), chosen, columns))
     evaluated = {name for data in every for method in data.methods for name in method.sets}
     _check_names("evaluation set", sets, evaluated)
-    if not blocks:
-        wanted = ", ".join([*metrics, *sets, *methods]) or "the methods that are left"
-        raise SweepError(f"there are no scores for {wanted}: nothing to compare")
+    compared = {column.metric for block in blocks for column in block.columns}
+    missing = [metric for metric in metrics if metric not in compared]
+    if missing or not blocks:
+        wanted = ", ".join(missing or [*sets, *methods]) or "the methods that are left"
+        raise SweepError(f"there are no scores for {wanted}: name what the runs have")
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     notes = [*runs.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]

@@ -9,7 +9,7 @@ larger one:
   variance of seeds plus that of examples minus their interaction, which is in both (Dorfman,
   Berbaum and Metz, 1992, https://doi.org/10.1097/00004424-199209000-00015, who compare readers of
   the same images), and the degrees of freedom of Satterthwaite (1946,
-  https://doi.org/10.2307/3002019).
+  https://doi.org/10.2307/3002019), here without the term of the interaction.
 
 Both assume that the differences of seeds are normal. The second alone rejects too often with three
 seeds, because so few may happen to agree; the first alone takes the examples for all there are

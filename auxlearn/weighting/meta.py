@@ -309,7 +309,9 @@ class Meta(LogitWeighting):
     def account(
         self, rows: Sequence[Mapping[str, Any]], exported: int, steps: int
     ) -> dict[str, str]:
-        """Return when each task was applied and with what weight; nothing without a gate."""
+        """Return when each task was applied and with what weight, as far as steps were recorded;
+        nothing without a gate.
+        """
         options, tasks = self.options, self.objectives[1:]
         if options.mix != "steps" or not options.gate:
             return {}
@@ -323,9 +325,10 @@ class Meta(LogitWeighting):
             if not applied:
                 highest = f"at most {max(candidates):.3f}" if candidates else "never learned"
                 sentences[task] = (
-                    f"{task}: not applied; its weight was {highest}, and {gate:.3g} by step "
-                    f"{int(options.gate_share * steps)} is what the gate asks for; a derivative "
-                    "over a few steps does not see what helps later, horizon run does"
+                    f"{task}: not applied in the recorded steps; its weight was {highest}, and "
+                    f"{gate:.3g} by step {int(options.gate_share * steps)} is what the gate asks "
+                    "for; a derivative over a few steps does not see what helps later, horizon run "
+                    "does"
                 )
                 continue
             first, last = applied[0][0], applied[-1][0]
@@ -339,6 +342,7 @@ class Meta(LogitWeighting):
                 else f"the exported checkpoint (step {exported}) is from before, without it"
             )
             sentences[task] = (
-                f"{task}: applied from step {first}{until}, weight up to {highest}; {there}"
+                f"{task}: of the recorded steps, applied from step {first}{until}, weight up to "
+                f"{highest}; {there}"
             )
         return sentences

@@ -106,15 +106,16 @@ class Tartan(LogitWeighting):
         """Return what each weight has become, and the cosine that it has followed."""
         trained = [row for row in rows if row["step"] <= exported]
         sentences = {}
-        for name in self.objectives[1:]:
+        for name, first in zip(self.objectives[1:], self.initial_weights()[1:], strict=True):
             weight_key, cosine_key = Quantity.WEIGHT.key(name), Quantity.COSINE.key(name)
             weights = [row[weight_key] for row in trained if weight_key in row]
             cosines = [row[cosine_key] for row in trained if cosine_key in row]
             if weights and cosines:
                 mean = sum(cosines) / len(cosines)
                 sentences[name] = (
-                    f"{name}: weight {weights[0]:.3f} at first, {weights[-1]:.3f} at the exported "
-                    f"checkpoint; the mean cosine of its gradient with that of dev was {mean:+.3f}"
+                    f"{name}: weight {first:.3f} at first, {weights[-1]:.3f} at the exported "
+                    "checkpoint; the cosine of its gradient with that of dev was on average "
+                    f"{mean:+.3f} in {len(cosines)} recorded steps"
                 )
         return sentences
 

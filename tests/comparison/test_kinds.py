@@ -9,6 +9,7 @@ import pytest
 import auxlearn
 from auxlearn.comparison.scores import Predictions, scores_and_covariance
 from auxlearn.core.config import RunConfig
+from auxlearn.core.errors import UserError
 from auxlearn.core.files import write_text
 from auxlearn.core.settings import OODSource
 from auxlearn.data.dataset import Split
@@ -20,6 +21,7 @@ from auxlearn.kinds.predictions import LabelMap, SetPredictions as Evaluated
 from auxlearn.results.predictions import write_predictions
 from tests import helpers
 from tests.cli.helpers import call
+from tests.helpers import one_line
 from tests.results import examples
 
 NAMES = {
@@ -225,8 +227,11 @@ def test_metrics_of_other_kinds_are_not_there(runs):
     done = call("compare", *runs["regression"], "--metric", "accuracy")
     assert done.exit_code == 2
     assert "there are no scores for accuracy" in done.output
-    both = auxlearn.compare(*runs["multi_label"], metrics=["f1:b", "pearson", "lrap"])
+    both = auxlearn.compare(*runs["multi_label"], metrics=["f1:b", "lrap"])
     assert [column.metric for column in both.blocks[0].columns] == ["f1:b", "lrap"]
+    for wrong in ("pearson", "f1:B"):
+        with one_line(UserError, f"there are no scores for {wrong}: name what the runs have"):
+            auxlearn.compare(*runs["multi_label"], metrics=["f1:b", wrong, "lrap"])
 
 
 @pytest.mark.parametrize("name", NAMES)

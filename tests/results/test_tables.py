@@ -125,8 +125,16 @@ def rows(weights, candidates=None):
 @pytest.mark.parametrize(
     ("weights", "exported", "expected"),
     [
-        ((0, 0, 0), 30, ("a: not applied; its weight was at most 0.030", "by step 50")),
-        ((0, 0.2, 0.3), 30, ("applied from step 20, weight up to 0.300", "weight 0.300")),
+        (
+            (0, 0, 0),
+            30,
+            ("a: not applied in the recorded steps; its weight was at most 0.030", "by step 50"),
+        ),
+        (
+            (0, 0.2, 0.3),
+            30,
+            ("of the recorded steps, applied from step 20, weight up to 0.300", "weight 0.300"),
+        ),
         ((0, 0.2, 0), 20, ("applied from step 20 to 20", "was trained with it, weight 0.200")),
         ((0, 0.2, 0.3), 10, ("applied from step 20", "(step 10) is from before, without it")),
     ],

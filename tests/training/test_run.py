@@ -237,7 +237,7 @@ def test_a_run_below_the_gate_is_single_task_training_and_a_closed_gate_costs_no
 
     alone = train(config(aux=[], weights="fixed", output=str(tmp_path / "alone")))
     assert whole.weights == {"primary": 1.0, task: 0.0}
-    assert any(warning.startswith(f"{task}: not applied; ") for warning in whole.warnings())
+    assert any(warning.startswith(f"{task}: not applied in ") for warning in whole.warnings())
     assert whole.evaluations == alone.evaluations
     first, second = (load_file(run.folder / "model/model.safetensors") for run in (alone, whole))
     assert first.keys() <= second.keys()
