@@ -141,7 +141,7 @@ def compare_runs(
     missing = [metric for metric in metrics if metric not in compared]
     if missing or not blocks:
         wanted = ", ".join(missing or [*sets, *methods]) or "the methods that are left"
-        raise SweepError(f"there are no scores for {wanted}: name what the runs have")
+        raise SweepError(f"there are no scores for {wanted}: choose what the runs have")
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
     notes = [*runs.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]

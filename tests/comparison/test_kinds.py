@@ -230,7 +230,7 @@ def test_metrics_of_other_kinds_are_not_there(runs):
     both = auxlearn.compare(*runs["multi_label"], metrics=["f1:b", "lrap"])
     assert [column.metric for column in both.blocks[0].columns] == ["f1:b", "lrap"]
     for wrong in ("pearson", "f1:B"):
-        with one_line(UserError, f"there are no scores for {wrong}: name what the runs have"):
+        with one_line(UserError, f"there are no scores for {wrong}: choose what the runs have"):
             auxlearn.compare(*runs["multi_label"], metrics=["f1:b", wrong, "lrap"])
 
 
