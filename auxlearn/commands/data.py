@@ -9,7 +9,7 @@ import click
 
 from auxlearn.commands.options import json_option, label_map, options_of, print_json
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, shorten
+from auxlearn.core.errors import ConfigError, printable, shorten
 from auxlearn.core.files import user_path
 from auxlearn.core.settings import Columns
 from auxlearn.core.validation import validate
@@ -107,7 +107,7 @@ def check(dataset: str, encoder: str | None, as_json: bool, **options: Any) -> N
         }
         print_json(asdict(report) | further)
         return
-    print_results(f"{loaded.name}, fingerprint {loaded.fingerprint}", "")
+    print_results(f"{printable(loaded.name)}, fingerprint {loaded.fingerprint}", "")
     for heads, rows in (_labels(report), _texts(report), _length_table(lengths)):
         print_results(text_table(heads, rows), "")
     unknown = [length.unknown for length in lengths.values() if length.unknown]

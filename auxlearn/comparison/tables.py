@@ -53,9 +53,12 @@ class Layout:
     show: Sequence[str] = ()  # what to add to the scores: of RUN_COLUMNS, seeds or pairs
 
     def __post_init__(self) -> None:
-        if not isinstance(self.decimals, Integral) or not 0 <= self.decimals <= 6:
+        is_number = isinstance(self.decimals, Integral) and not isinstance(self.decimals, bool)
+        if not is_number or not 0 <= self.decimals <= 6:
             raise ConfigError(f"decimals: {describe(self.decimals)} is no number from 0 to 6")
         known = ("seeds", *RUN_COLUMNS, "pairs")
+        if not isinstance(self.show, list | tuple):
+            raise ConfigError(f"show: give a list of {', '.join(known)}")
         for name in self.show:
             if name not in known:
                 raise ConfigError(f"show: there is no '{name}': known: {', '.join(known)}")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
+
+from auxlearn.core.errors import printable
 
 #: ``progress_bar(title, total)`` returns a context manager that yields ``advance(n)``, which moves
 #: the bar by ``n``.
@@ -24,6 +27,17 @@ class Reporter:
 
     def log(self, entry: dict[str, Any]) -> None:
         """Show an entry of ``metrics.jsonl`` when it is written."""
+
+
+class LogReporter(Reporter):
+    """Adds messages to a file, a line each, and nothing else: for the log of a process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def message(self, text: str) -> None:
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(f"{printable(text)}\n")
 
 
 #: Shows nothing: a :data:`ProgressBar` for callers without a display.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,11 @@ from auxlearn.core.errors import DataError, shorten
 LARGEST_FILE = 4 * 1024**3
 
 MOST_COLUMNS = 2_000  # columns of a table
+
+#: What is wrong with a text that UTF-8 cannot write.
+HALF_A_PAIR = (
+    "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,9 @@ def joined(where: str, tables: Sequence[Table]) -> Table:
 
 
 def check_columns(where: str | Path, names: Sequence[str]) -> None:
-    """Check that there are not too many columns, and that each has a name of its own."""
+    """Check that there are not too many columns, and that each has a name of its own, in UTF-8."""
+    if not all(map(is_encodable, names)):
+        raise DataError(f"{where}: the name of a column: {HALF_A_PAIR}")
     if len(names) > MOST_COLUMNS:
         raise DataError(
             f"{where}: {len(names):,} columns, of which at most {MOST_COLUMNS:,} are read: "
@@ -77,3 +85,14 @@ def check_columns(where: str | Path, names: Sequence[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"{where}: two columns are called '{shorten(twice)}': rename one")
+
+
+def is_encodable(value: Any) -> bool:
+    """Return whether texts in a value of JSON have no half of a surrogate pair alone."""
+    if isinstance(value, str) and value.isascii():
+        return True
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -20,7 +20,7 @@ from auxlearn.core.errors import (
     suggestion,
 )
 from auxlearn.core.settings import Columns, label_text
-from auxlearn.core.table import Table
+from auxlearn.core.table import HALF_A_PAIR, Table, is_encodable
 from auxlearn.data.dataset import (
     CORE_SPLITS,
     Split,
@@ -29,7 +29,7 @@ from auxlearn.data.dataset import (
     in_reading_order,
 )
 from auxlearn.data.parquet import check_one_meaning
-from auxlearn.data.tables import HALF_A_PAIR, as_json, divided_otherwise, is_encodable
+from auxlearn.data.tables import as_json, divided_otherwise
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
 from auxlearn.kinds.columns import find_text, is_list, named, passed_over
@@ -427,7 +427,7 @@ def text_values(table: Table, column: str, *, begins: bool = True) -> list[str]:
             f"({shorten(values[0], 30)}), not texts: decode them (PAWS-QQP: `auxlearn data get`)"
         )
     for row, value in enumerate(values):
-        if isinstance(value, str) and not (value.isascii() or is_encodable(value)):
+        if isinstance(value, str) and not is_encodable(value):
             raise DataError(f"{table.place(row)}: column '{shorten(column)}': {HALF_A_PAIR}")
         if is_empty(value):
             more = and_more(sum(map(is_empty, values[row + 1 :])))

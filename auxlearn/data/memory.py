@@ -19,7 +19,7 @@ from auxlearn.core.errors import (
 )
 from auxlearn.core.files import name_problem, replaced_folder, write_json, write_text
 from auxlearn.core.settings import USUAL, Columns
-from auxlearn.core.table import Table, check_columns
+from auxlearn.core.table import HALF_A_PAIR, Table, check_columns, is_encodable
 from auxlearn.data.dataset import CORE_SPLITS, SPLIT_COLUMN, TextDataset, as_one_split, split_names
 from auxlearn.data.examples import read_dataset
 from auxlearn.data.folders import LABEL_NAMES
@@ -197,7 +197,12 @@ def _table(data: Any, where: str, columns: Columns) -> Table:
     if len(set(lengths.values())) > 1:
         shown = some_of(f"{name} {length:,}" for name, length in lengths.items())
         raise DataError(f"{where}: its columns differ in length: {shown}")
-    return Table(where, dict(zip(names, values, strict=True)), places=places)
+    table = Table(where, dict(zip(names, values, strict=True)), places=places)
+    for name, column in table.columns.items():
+        for row, value in enumerate(column):
+            if isinstance(value, str) and not is_encodable(value):
+                raise DataError(f"{table.place(row)}: column '{shorten(name)}': {HALF_A_PAIR}")
+    return table
 
 
 def is_table(data: Any) -> bool:

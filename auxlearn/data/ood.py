@@ -48,8 +48,8 @@ def map_labels(
     """
     mapping = mapping or {}
     count = unknown_labels == "count"
-    if foreign := [name for name in mapping if name not in model]:
-        raise _no_match(where, found, model, _foreign(foreign))
+    if not mapping.keys() <= {*model}:
+        raise _no_match(where, found, model, mapping)
     renamed = [mapping.get(name, name) for name in model]
     by_own_names = [*map(_places(model), renamed)] == [*range(len(model))]
     reached = [*map(_places(found), renamed)]
@@ -68,8 +68,7 @@ def map_labels(
         counts = (
             "" if count else "; 'unknown_labels: count' of this set counts unknown ones as wrong"
         )
-        fault = f"no counterpart for {some_of(unmatched or unreached)}"
-        raise _no_match(where, found, model, fault, counts)
+        raise _no_match(where, found, model, mapping, unmatched or unreached, counts)
     if len(set(targets)) == 1:
         raise DataError(
             f"'{where}': every class of the model maps to the label '{shorten(str(targets[0]))}', "
@@ -95,13 +94,21 @@ def _places(names: Sequence[str]) -> Callable[[str], int | None]:
     return lambda name: equal.get(name, alike.get(name.casefold()))
 
 
-def _foreign(labels: Sequence[str]) -> str:
-    return f"the map names {some_of(labels)}, which the model does not know"
-
-
 def _no_match(
-    where: str, found: Sequence[str], model: Sequence[str], fault: str, advice: str = ""
+    where: str,
+    found: Sequence[str],
+    model: Sequence[str],
+    mapping: Mapping[str, str],
+    alone: Sequence[str] = (),
+    advice: str = "",
 ) -> DataError:
+    place_of = _places(found)
+    foreign = [name for name in mapping if name not in model]
+    absent = [name for name in mapping.values() if place_of(name) is None]
+    fault = f"no counterpart for {some_of(alone)}"
+    if foreign or absent:
+        whose = "the model does not know" if foreign else "the set does not have"
+        fault = f"the map names {some_of(foreign or absent)}, which {whose}"
     return DataError(
         f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} "
         "(give 'labels', in a configuration under 'ood', or --labels of `auxlearn evaluate`: "
@@ -129,13 +136,9 @@ def with_labels_of(model: Sequence[str], split: Split, source: OODSource) -> Spl
         known[label] = name
     place_of = _places(renamed)
     places = {name: place_of(name) for name in split.label_names}
-    foreign = [name for name in mapping if name not in model]
     unknown = [name for name, place in places.items() if place is None]
-    if foreign:
-        raise _no_match(source.name, split.label_names, model, _foreign(foreign))
-    if unknown:
-        fault = f"no counterpart for {some_of(unknown)}"
-        raise _no_match(source.name, split.label_names, model, fault)
+    if unknown or not mapping.keys() <= {*model}:
+        raise _no_match(source.name, split.label_names, model, mapping, unknown)
     index = {name: place for name, place in places.items() if place is not None}
     written = [split.kind.written(label, split.label_names) for label in split.labels or ()]
     labels = tuple(split.kind.encode(label, index) for label in written)

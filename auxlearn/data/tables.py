@@ -16,14 +16,16 @@ from typing import Any
 
 from auxlearn.core.errors import DataError, and_more, describe, first_fault, shorten
 from auxlearn.core.files import read_file, write_bytes, write_text
-from auxlearn.core.table import LARGEST_FILE, Table, check_columns, joined
+from auxlearn.core.table import (
+    HALF_A_PAIR,
+    LARGEST_FILE,
+    Table,
+    check_columns,
+    is_encodable,
+    joined,
+)
 from auxlearn.data.conll import read_conll, read_conllu
 from auxlearn.data.parquet import read_parquet
-
-#: What is wrong with a text that UTF-8 cannot write.
-HALF_A_PAIR = (
-    "half of a surrogate pair (\\ud800 to \\udfff) stands alone: write the whole character"
-)
 
 LONGEST_LINE = 1 << 26  # bytes of a line, or characters of a cell
 
@@ -463,15 +465,6 @@ def begins_with_object(lines: Sequence[str], where: str) -> bool:
             ".tsv (.conll for a word and its tag in each line), or write spaces for the tabs"
         )
     return False
-
-
-def is_encodable(value: Any) -> bool:
-    """Return whether texts in a value of JSON have no half of a surrogate pair alone."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 IN_PIECES: dict[str, Tables] = {

@@ -25,6 +25,7 @@ from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.errors import ConfigError, DataError, and_more, describe
 from auxlearn.core.progress import ProgressBar, no_progress_bar
 from auxlearn.core.settings import Windowing
+from auxlearn.core.table import HALF_A_PAIR, is_encodable
 from auxlearn.data.corpora import MAPPED_TEXTS, Texts
 from auxlearn.data.dataset import Split
 
@@ -196,6 +197,11 @@ class Tokenization:
         """Tokenise a split, or read the tokens of the same texts from the cache."""
         if self.windowing.in_windows:
             split.kind.require("windows of long texts")
+        if not len(split):
+            raise DataError(f"{split.name}: there is no text to tokenise")
+        given = split.texts if isinstance(split.texts, tuple) else ()  # others were read as UTF-8
+        if not all(map(is_encodable, (*given, *(split.text_pairs or ())))):
+            raise DataError(f"{split.name}: a text: {HALF_A_PAIR}")
         key = content_key(
             "tokens",
             FORMAT,

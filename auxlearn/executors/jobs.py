@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, PluginError, blamed_on, describe, plugin_title
+from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import EXECUTORS
 from auxlearn.core.settings import PluginChoice
 from auxlearn.core.signals import StopRequest
@@ -23,6 +24,8 @@ from auxlearn.core.validation import Settings, validate
 State = Literal[
     "finished", "locked", "interrupted", "error", "crash", "out of memory", "killed", "disk full"
 ]
+#: Trains a resolved configuration, and reports to the log.
+Train = Callable[[RunConfig, Reporter], object]
 FAILURES = ("error", "crash", "out of memory", "killed", "disk full")
 #: Those that are not of the run: the same command runs it again.
 PASSING = ("killed", "disk full")
@@ -36,8 +39,7 @@ class Job:
     """A run as it is sent to a process."""
 
     digest: str
-    #: Trains a resolved configuration; a function of a module, which the process imports.
-    train: Callable[[RunConfig], object]
+    train: Train  # a function of a module, which the process imports
     config: dict[str, Any]  # the resolved configuration; ``output`` is the run folder
     log: str  # file for the output of the run
     #: Where the sweep was started: relative paths are relative to it, wherever the worker runs.
@@ -46,9 +48,7 @@ class Job:
     threads: int
 
     @classmethod
-    def of(
-        cls, config: RunConfig, train: Callable[[RunConfig], object], log: Path, threads: int
-    ) -> Self:
+    def of(cls, config: RunConfig, train: Train, log: Path, threads: int) -> Self:
         """Return the job of a run; it works where this process does.
 
         Raises:

@@ -69,13 +69,14 @@ def _train(job: Job) -> Outcome:
 
     from auxlearn.core.config import RunConfig
     from auxlearn.core.errors import Interrupted, RunInUse
+    from auxlearn.core.progress import LogReporter
     from auxlearn.core.validation import validate
 
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)
     config = validate(RunConfig, job.config, f"run {job.digest}")
     try:
-        job.train(config.resolved())  # which imports its plug-ins
+        job.train(config.resolved(), LogReporter(Path(job.log)))  # which imports its plug-ins
     except Interrupted as error:
         return Outcome(job.digest, "interrupted", str(error))
     except RunInUse as error:

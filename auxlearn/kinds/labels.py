@@ -76,7 +76,13 @@ def read_names(
     """
     rows = list(rows)
     if form is None:
-        texts = {value for values in rows for value in values if isinstance(value, str)}
+        texts = {
+            str(value)
+            for values in rows
+            for value in values
+            if isinstance(value, str)
+            or (isinstance(value, Decimal) and value != value.to_integral_value())
+        }
         form = CODES if columns.codes or any(map(_is_code, texts)) else ""
     # Only single classes are guessed from values that may be numbers as well.
     guessed = kind == "classification" != columns.kind
@@ -162,12 +168,13 @@ def checked_label(
     if is_list:
         raise DataError(
             f"{place}column '{column}' holds {describe(value)}: an example has one label; several "
-            "are one list in JSON, or joined by |, with --kind multi_label"
+            "are one list in JSON, or joined by |, in runs with --kind multi_label"
         )
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     try:
-        if kind == "classification" and not guessed and isinstance(value, float | Decimal):
+        is_number = isinstance(value, float) or (codes and isinstance(value, Decimal))
+        if kind == "classification" and not guessed and is_number:
             value = str(value) if math.isfinite(value) else value
         name = label_name(value, codes)
     except ValueError:  # also of a number of too many digits

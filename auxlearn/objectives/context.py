@@ -174,7 +174,7 @@ class ObjectiveContext:
             labels: Class indices, as many as ``texts``; they become ``Batch.labels``.
 
         Raises:
-            DataError: The lengths differ.
+            DataError: The lengths differ, or there is no text.
 
         Examples:
             ``self.texts = context.tokenize(["A first text.", "A second one."], labels=[0, 1])``

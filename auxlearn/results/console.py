@@ -87,7 +87,7 @@ class ConsoleReporter(Reporter):
         self._status = Text("")
 
     def message(self, text: str) -> None:
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(printable(text)), soft_wrap=True)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:

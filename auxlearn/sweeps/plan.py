@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, SweepError
+from auxlearn.core.errors import ConfigError, SweepError, did_you_mean
 from auxlearn.core.lazy import library
 from auxlearn.core.rng import derive_seed
 from auxlearn.core.validation import validate
@@ -257,6 +257,9 @@ def mean_dev(
         metrics = dev(trial.digest)
         if metrics is None:
             return None
+        if metric not in metrics:
+            hint = did_you_mean(metric, metrics)
+            raise SweepError(f"select.metric: the trials have no {metric} on dev: {hint}")
         values.append(sign(metric) * metrics[metric])
     return fmean(values)
 

@@ -169,6 +169,11 @@ class ObjectiveChecks(Checks):
         assert abs(first - second) <= 1e-5 * max(1.0, abs(first)), (
             f"the loss depends on the tokens in padding: {first} and {second}"
         )
+        if _loss(run, objective, batch, seed=4).item() == first:  # else a longer row draws others
+            wider = _loss(run, objective, with_other_padding(batch, 17, more=3)).item()
+            assert abs(first - wider) <= 1e-5 * max(1.0, abs(first)), (
+                f"the loss depends on how long the batch is padded: {first} and {wider}"
+            )
         if isinstance(objective, MaskedLanguageModelling):
             probabilities = objective.checked_probabilities(batch)
             for row, index in zip(probabilities, batch.indices, strict=True):
@@ -291,8 +296,10 @@ class _EqualDraws(TorchFunctionMode):
         return result
 
 
-def _loss(run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True) -> Tensor:
-    generator = torch.Generator().manual_seed(3)
+def _loss(
+    run: TinyRun, objective: Objective, batch: Batch, *, seeded: bool = True, seed: int = 3
+) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
     with rng.seeded(0, "check") if seeded else nullcontext():
         loss = run.encoder(objective.loss, batch, generator)
     if isinstance(loss, TaskResult):

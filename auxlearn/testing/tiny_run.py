@@ -213,10 +213,22 @@ def build(registry: Registry, choice: Choice, *arguments: Any) -> Any:
     return cls(validate(options, dict(choice[1]), cls.__name__), *arguments)
 
 
-def with_other_padding(batch: Batch, token: int) -> Batch:
-    """Return a batch with another token id in its padding, which no objective may notice."""
-    padding = batch.attention_mask == 0
-    return replace(batch, input_ids=batch.input_ids.masked_fill(padding, token))
+#: What stands in the padding of each tensor of a batch but that of the token ids.
+_PADDING = {"attention_mask": 0, "maskable": False, "words": -1, "token_type_ids": 0, "tags": -100}
+
+
+def with_other_padding(batch: Batch, token: int, more: int = 0) -> Batch:
+    """Return a batch with another token id in its padding, of which there is ``more``; no objective
+    may notice.
+    """
+    outside = batch.attention_mask == 0
+    ids = batch.input_ids.masked_fill(outside, token)
+    changed = {"input_ids": nn.functional.pad(ids, (0, more), value=token)}
+    for name, value in _PADDING.items():
+        if (values := getattr(batch, name)) is not None:
+            sides = (0, 0) * (values.ndim - 2) + (0, more)
+            changed[name] = nn.functional.pad(values, sides, value=value)
+    return replace(batch, **changed)
 
 
 @cache

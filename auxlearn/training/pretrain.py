@@ -23,7 +23,7 @@ from auxlearn.core import rng
 from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.cache import TensorCache, content_key
 from auxlearn.core.config import differences
-from auxlearn.core.errors import RunError, TrainingDiverged, UserError
+from auxlearn.core.errors import DataError, RunError, TrainingDiverged, UserError
 from auxlearn.core.files import (
     expand,
     filled_folder,
@@ -362,7 +362,10 @@ def _read_texts(
             label_column=given.label_column,
             keep_null_labels=True,  # the labels take no part: what they are is of no importance
         )
-        texts = load_dataset(dataset, columns=columns).splits["train"]
+        try:
+            texts = load_dataset(dataset, columns=columns).splits["train"]
+        except DataError as error:
+            raise DataError(f"{error}; texts alone are read by --corpus FILE") from None
     for note in texts.notes:
         reporter.message(note)
     return texts

@@ -309,6 +309,14 @@ def test_how_a_set_was_read_is_said_wherever_it_is_read(run, tmp_path, capsys):
     assert notes == [f"mine: {said}"]
 
 
+@pytest.mark.parametrize(
+    "texts", [["a", "\ud800"], [{"text": "ok", "k": "\ud800"}], {"text": ["ok"], "\ud800": [1]}]
+)
+def test_half_of_a_character_is_refused_wherever_it_stands(run, texts):
+    with helpers.one_line(DataError, "half of a surrogate pair"):
+        auxlearn.predict(run, texts)
+
+
 def test_what_texts_say_against_how_they_are_read_is_said_of_predictions(run):
     with pytest.warns(UserWarning, match=r"texts that look like a missing value: 1 \('nan'\)"):
         auxlearn.predict(run, ["nan", "a film"])

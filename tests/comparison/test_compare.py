@@ -10,7 +10,7 @@ import auxlearn
 from auxlearn.comparison.compare import compare
 from auxlearn.comparison.runs import named_runs, run_names
 from auxlearn.core.config import load_config
-from auxlearn.core.errors import SweepError
+from auxlearn.core.errors import ConfigError, SweepError
 from auxlearn.core.files import write_checked_json
 from auxlearn.core.registry import KINDS
 from auxlearn.executors.jobs import Outcome
@@ -18,6 +18,7 @@ from auxlearn.kinds.classification import Classification
 from auxlearn.sweeps.plan import expand_cells, plan_trials
 from tests.cli.helpers import error
 from tests.comparison.conftest import METHODS, edited, right_by_method
+from tests.helpers import one_line
 
 refused = partial(error, "compare")
 
@@ -124,6 +125,10 @@ def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
     )
     assert f"write {tmp_path / 'runs'}/*" in refused(tmp_path / "runs")
     assert "nothing to compare" in refused(paths[-1])
+    for wrong, what in {"decimals": True, "show": "seeds"}.items():
+        for write in (comparison.to_markdown, comparison.to_latex):
+            with one_line(ConfigError, f"{wrong}: "):
+                write(**{wrong: what})
 
 
 @pytest.fixture

@@ -84,7 +84,8 @@ def test_two_spellings_of_a_label_are_one_label_of_an_example():
         (("a", "b"), ("a", "b", "c"), {"a": "a"}, "no counterpart for c"),
         (("a", "b"), ("a", "b"), {"z": "a"}, "the map names z, which the model does not know"),
         (("a", "b"), ("a", "b"), {"z": "z"}, "the map names z, which the model does not know"),
-        (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "no counterpart for b"),
+        (("a", "b"), ("x", "y"), {"a": "x", "b": "q"}, "the map names q, which the set does not"),
+        (("a", "b"), ("a", "b"), {"a": "p", "b": "q"}, "the map names p, q, which the set does"),
         (("X", "x"), ("X", "x", "xx"), None, "no counterpart for xx"),
     ],
 )

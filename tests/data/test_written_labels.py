@@ -257,6 +257,11 @@ def test_decimals_of_a_database_are_numbers(tmp_path):
     scores = table(pyarrow.decimal128(3, 1), "4.9", "0.5", "3.0")
     assert (scores.kind.name, scores.splits["train"].labels) == ("regression", (4.9, 0.5, 3.0))
     assert table(pyarrow.decimal128(5, 0), "0", "1", "1").label_names == ("0", "1")
+    whole = table(pyarrow.decimal128(5, 2), "1", "2", "2")
+    assert whole.label_names == ("1", "2")
+    assert whole.splits["dev"].labels == whole.splits["train"].labels == (0, 1, 1)
+    table(pyarrow.decimal128(5, 2), "250", "401.9", "250")
+    assert load(tmp_path, "classification").label_names == ("250.00", "401.90")
 
 
 MARKERS = ["-", r"\N", "#REF!", "#N/A", "(null)", "-nan", "#DIV/0!", "NA", "-100", "", "?", "--"]

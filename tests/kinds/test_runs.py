@@ -398,7 +398,7 @@ REFUSALS = [
     (
         "token_classification",
         {"labels": WRONG_MAP},
-        "no counterpart for B-PER (give 'labels', in a configuration under 'ood', or labels of",
+        "which the set does not have (give 'labels', in a configuration under 'ood', or labels of",
     ),
     (
         "regression",
@@ -459,5 +459,5 @@ def test_a_set_is_read_afterwards_as_out_of_distribution(kind, finished, folders
     (found,) = auxlearn.evaluate(run, given["dataset"], labels=given["labels"]).values()
     assert found.all == run.evaluations["elsewhere"].all
     name = next(iter(given["labels"]))
-    with pytest.raises(UserError, match=f"'{kind}' has the labels .*no counterpart for {name}"):
+    with pytest.raises(UserError, match=f"'{kind}' has .*map names other, which the set"):
         auxlearn.evaluate(run, folders / kind, labels={name: "other"})

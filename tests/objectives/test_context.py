@@ -129,6 +129,12 @@ def test_further_texts_are_tokenised_like_the_training_texts(prepared):
     assert pairs.lengths.max() <= 128
     with pytest.raises(DataError, match="2 texts but 1 values in 'labels'"):
         prepared.tokenize(["a", "b"], labels=[0])
+    for texts, fault in {
+        (): "there is no text to",
+        ("\ud800",): "half of a surrogate pair",
+    }.items():
+        with pytest.raises(DataError, match=fault):
+            prepared.tokenize(texts)
 
 
 def test_side_values_are_read_by_batch_also_after_perturbed_copies(prepared):

@@ -78,3 +78,5 @@ def test_long_cells_are_wrapped_and_control_characters_escaped(capsys):
     assert "\\n" not in shown
     assert "\x1b" not in shown
     assert r"\x1b" in shown
+    ConsoleReporter().message("reading data set a\nerror: b")
+    assert capsys.readouterr().err == "reading data set a\\nerror: b\n"

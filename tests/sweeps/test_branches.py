@@ -230,8 +230,15 @@ def test_a_killed_run_ends_with_the_same_bytes(whole, config, decide, monkeypatc
 
 def test_executors_give_the_same_results(whole, config, decide, tmp_path):
     decide(0.5)
-    other = train(config(output=str(tmp_path / "other")), executor=InlineExecutor())
+    here, there = Messages(), Messages()
+    train(config(output=str(tmp_path / "here")), here)
+    other = train(config(output=str(tmp_path / "other")), there, InlineExecutor())
     assert other.reproducible() == whole.reproducible()
+    # What the processes say is said here, once, but for what these add.
+    said = {line for line in here.lines if not line.startswith("branch: ")}
+    assert any(line.startswith("tokens per text of ") for line in said)
+    assert said <= {*there.lines}
+    assert len({*there.lines}) == len(there.lines)
     logs = sorted(path.name for path in (tmp_path / "other" / "branches").glob("*.log"))
     assert logs == ["half-of-random_mlm-0.5.log", "random_mlm-0.5.log", "single-task.log"]
 

@@ -87,7 +87,11 @@ def test_test_metrics_are_read_for_the_chosen_value_only(sweep_file, start):
         select={"over": ["learning_rate"]},
         base={"epochs": 1, "keep_model": False},
     )
-    records, _, _ = start(path)
+    messages = Messages()
+    records, _, folder = start(path, reporter=messages)
+    said = [line for line in messages.lines if line.startswith("tokens per text of train")]
+    assert len(said) == 1  # of the first trial
+    assert said[0] in folder.log(records[-1].digest).read_text()
     for method in "ab":
         mine = [record for record in records if record.cell["method"] == method]
         means = {}
@@ -97,6 +101,9 @@ def test_test_metrics_are_read_for_the_chosen_value_only(sweep_file, start):
         best = max(means, key=means.get)
         assert {r.cell["learning_rate"] for r in mine if r.chosen} == {best}
         assert all(bool(r.evaluations) == r.chosen for r in mine)
+    path.write_text(path.read_text().replace("select:\n", "select:\n  metric: mae\n"))
+    with one_line(SweepError, "select.metric: the trials have no mae on dev: known: accuracy"):
+        start(path)
 
 
 def test_a_search_runs_its_trials_and_chooses_one(sweep_file, start):

@@ -143,6 +143,7 @@ FAULTS = [
     (WRONG_ITEMS, "accumulation", "but the loss is a mean in which the first has 0.750"),
     (ItemsOfMaskedWords, "accumulation", r"items are 3 and 1 of two parts .*, a share of 0\.750"),
     (changed(lambda _, batch, loss: loss * batch.input_ids.sum()), "padding", "tokens in padding"),
+    (changed(lambda _, batch, loss: loss * batch.words.shape[1]), "padding", "how long the batch"),
 ]
 
 

@@ -26,6 +26,9 @@ def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folde
         pretrain(encoder, tmp_path / "refused", **settings)
     made = pretrain(encoder, tmp_path / "made", text_column="body", **settings)
     assert made.texts == 5  # one is held out
+    data = {split: {"text": ["a", "b"], "label": [split, "y"]} for split in ("train", "dev")}
+    with pytest.raises(DataError, match="; texts alone are read by corpus FILE"):
+        pretrain(encoder, tmp_path / "labels", dataset=data)
 
 
 def test_a_head_that_the_encoder_lacks_is_said(tmp_path, one_layer):

@@ -286,9 +286,10 @@ class _Training:
         shown: Reporter,
     ) -> None:
         titles = {config.digest: self.title(levels) for levels, config in configs.items()}
+        logs = {c.digest: Path(f"{self.paths[at].absolute()}.log") for at, c in configs.items()}
         jobs = deque(
-            Job.of(config, run, Path(f"{self.paths[levels].absolute()}.log"), executor.threads)
-            for levels, config in configs.items()
+            Job.of(config, run, logs[config.digest], executor.threads)
+            for config in configs.values()
         )
 
         def next_job() -> Job | None:
@@ -303,6 +304,8 @@ class _Training:
                         executor.stop()
                         raise RunError(f"branch {titles[outcome.digest]}: {outcome.error}")
                     else:
+                        for line in logs[outcome.digest].read_text("utf-8", "replace").splitlines():
+                            shown.message(line)
                         shown.message(f"branch: {titles[outcome.digest]} has finished")
             if stop.requested:
                 raise Interrupted("stopped: run the same command again to resume")
