@@ -194,7 +194,7 @@ class Comparison:
         if form == "csv":
             return to_csv(self.to_frame())
         write = {"markdown": self.to_markdown, "latex": self.to_latex}
-        if form not in write:
+        if not isinstance(form, str) or form not in write:
             raise ConfigError(f"form: write markdown, latex or csv, got {describe(form)}")
         return write[form](decimals, show)
 

@@ -292,7 +292,11 @@ def path_problem(path: str) -> str | None:
         return "a path is needed, not an empty text"
     if "\0" in path:
         return "a path has no null character"
-    if any(len(os.fsencode(part)) > 255 for part in path.split("/")) or len(path) > 4000:
+    try:
+        longest = max(len(os.fsencode(part)) for part in path.split("/"))
+    except UnicodeEncodeError:
+        return "a path has no half of a surrogate pair"
+    if longest > 255 or len(path) > 4000:
         return "a path, or a name in it, is too long (File name too long)"
     return None
 

@@ -268,8 +268,8 @@ class TextDataset:
 
     def split(self, name: str) -> Split:
         """Return a split or an out-of-distribution set by name."""
-        if name not in self.everything:
-            hint = did_you_mean(name, self.everything)
+        if not isinstance(name, str) or name not in self.everything:
+            hint = did_you_mean(str(name), self.everything)
             raise DataError(f"data set '{self.name}' has no split '{name}': {hint}")
         return self.everything[name]
 

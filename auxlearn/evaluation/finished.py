@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from auxlearn.core.arguments import Column, UserPath, checked
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import DataError, did_you_mean, some_of
-from auxlearn.core.files import expand, name_problem
+from auxlearn.core.files import expand, name_problem, user_path
 from auxlearn.core.settings import Columns, LabelMap, OODSource, each_label_once, labels_as_texts
 from auxlearn.core.validation import Option
 from auxlearn.data.audit import doubtful_texts
@@ -221,7 +219,7 @@ def _has_sets_and_splits(dataset: Mapping[Any, Any], split: str) -> bool:
 
 def _free_name(dataset: Any, taken: Mapping[str, Any]) -> str:
     """Return the last part of a path or name, with a number if it is taken."""
-    name = "data" if in_memory(dataset) else Path(os.fspath(dataset)).resolve().name.split(":")[-1]
+    name = "data" if in_memory(dataset) else user_path(dataset).resolve().name.split(":")[-1]
     name = "evaluation" if name_problem(name) else name
     free, number = name, 1
     while free in taken:

@@ -171,8 +171,9 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = call("compare", folder.path, "--format", kind)
         assert done.output == compare(folder.path).to_text(kind)
-    with one_line(ConfigError, "form: write markdown, latex or csv, got 'html'"):
-        compare(folder.path).to_text("html")
+    for form in ("html", ["csv"]):
+        with one_line(ConfigError, f"form: write markdown, latex or csv, got {form!r}"):
+            compare(folder.path).to_text(form)
 
 
 def test_curves_are_means_over_the_runs_that_are_still_going():

@@ -16,7 +16,7 @@ from auxlearn.core.table import Table
 from auxlearn.data import tables
 from auxlearn.data.dataset import Split
 from auxlearn.data.folders import read_folder
-from auxlearn.data.load import load_evaluated
+from auxlearn.data.load import load_dataset, load_evaluated
 from tests.helpers import one_line, write_splits
 
 ROWS = [
@@ -438,6 +438,10 @@ def test_evaluation_split_needs_no_train_and_may_be_missing(tmp_path):
     split, _ = load_evaluated(tmp_path / "one", "test")
     assert (split.label_names, split.labels) == (("bad", "good"), (1, 0, 1))
     write_splits(tmp_path / "small", train=ROWS[:2])
+    write_splits(tmp_path / "whole", train=ROWS, dev=ROWS)
+    for name in (None, 3):
+        with one_line(DataError, f"has no split '{name}': known: dev, train"):
+            load_dataset(tmp_path / "whole").split(name)
     with one_line(DataError, "has no split 'test': known: train"):
         load_evaluated(tmp_path / "small", "test")
     write_splits(tmp_path, validation=ROWS)

@@ -46,6 +46,8 @@ def weighted(weights):
         ("pretrain", ("tiny", None), {"corpus": ["a"]}, "output"),
         ("pretrain", ("tiny", "o"), {}, "one source of text: dataset or corpus"),
         ("load_run", ("a\0",), {}, "null character"),
+        ("load_dataset", ("\ud800",), {}, "a path has no half of a surrogate pair"),
+        ("sweep", ("\ud800",), {}, "a path has no half of a surrogate pair"),
         ("train", (FRAME,), {"text_column": ""}, "text_column"),
         ("load_run", (Mute(),), {}, "<Mute instance"),
         ("evaluate", ("r", "d"), {"labels": {"no": 10**5000}}, "a number of"),
