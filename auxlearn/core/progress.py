@@ -30,12 +30,14 @@ class Reporter:
 
 
 class LogReporter(Reporter):
-    """Adds messages to a file, a line each, and nothing else: for the log of a process."""
+    """Keeps messages and adds them to a file, a line each: for the log of a process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.messages: list[str] = []
 
     def message(self, text: str) -> None:
+        self.messages.append(text)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(f"{printable(text)}\n")
 

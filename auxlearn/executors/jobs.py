@@ -67,6 +67,7 @@ class Outcome:
     state: State
     error: str = ""  # in one line; empty for a finished run
     trace: str = ""  # traceback of a crash
+    messages: tuple[str, ...] = ()  # what a finished run has said of data, encoder and training
 
 
 class Executor(ABC):

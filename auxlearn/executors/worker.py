@@ -75,13 +75,14 @@ def _train(job: Job) -> Outcome:
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)
     config = validate(RunConfig, job.config, f"run {job.digest}")
+    reporter = LogReporter(Path(job.log))
     try:
-        job.train(config.resolved(), LogReporter(Path(job.log)))  # which imports its plug-ins
+        job.train(config.resolved(), reporter)  # which imports its plug-ins
     except Interrupted as error:
         return Outcome(job.digest, "interrupted", str(error))
     except RunInUse as error:
         return Outcome(job.digest, "locked", str(error))
-    return Outcome(job.digest, "finished")
+    return Outcome(job.digest, "finished", messages=tuple(reporter.messages))
 
 
 def _failed(digest: str, error: Exception) -> Outcome:

@@ -96,7 +96,7 @@ class _SweepRun:
         self.ended = 0
         self._pending: list[Trial] = []  # a trial that another process runs stays here
         self._messages: set[str] = set()
-        self._spoken: set[tuple[str, ...]] = set()  # cells of which a log was shown
+        self._spoken: set[tuple[str, ...]] = set()  # cells of which a trial has said how it read
         self._dev: dict[str, Mapping[str, float]] = {}
 
     def run(self) -> list[TrialRecord]:
@@ -213,11 +213,10 @@ class _SweepRun:
         if outcome.state == "finished" and not self.folder.run(outcome.digest).finished:
             error = f"{plugin_title(self.executor)} says that it has finished: it has no results"
             outcome = replace(outcome, state="crash", error=error)
-        log = self.folder.log(outcome.digest)
         cell = tuple(trial.cell.values())
-        if cell not in self._spoken and log.is_file():
+        if cell not in self._spoken and outcome.messages:
             self._spoken.add(cell)
-            for line in log.read_text("utf-8", "replace").splitlines():
+            for line in outcome.messages:
                 self._say_once(line)
         self._count()
         parts = [f"{self.ended}/{self.total}", outcome.state, trial.title]

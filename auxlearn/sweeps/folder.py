@@ -100,10 +100,8 @@ class SweepFolder:
         """Return a trial as it is sent to a process."""
         output = str(self.run(trial.digest).path.resolve())
         config = trial.config.model_copy(update={"output": output, "cache_dir": cache_dir})
-        return Job.of(config, train_resolved, self.log(trial.digest).resolve(), threads)
-
-    def log(self, digest: str) -> Path:
-        return self.path / "logs" / f"{digest}.log"
+        log = self.path.resolve() / "logs" / f"{trial.digest}.log"
+        return Job.of(config, train_resolved, log, threads)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

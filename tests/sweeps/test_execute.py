@@ -91,7 +91,7 @@ def test_test_metrics_are_read_for_the_chosen_value_only(sweep_file, start):
     records, _, folder = start(path, reporter=messages)
     said = [line for line in messages.lines if line.startswith("tokens per text of train")]
     assert len(said) == 1  # of the first trial
-    assert said[0] in folder.log(records[-1].digest).read_text()
+    assert said[0] in (folder.path / "logs" / f"{records[-1].digest}.log").read_text()
     for method in "ab":
         mine = [record for record in records if record.cell["method"] == method]
         means = {}

@@ -286,10 +286,9 @@ class _Training:
         shown: Reporter,
     ) -> None:
         titles = {config.digest: self.title(levels) for levels, config in configs.items()}
-        logs = {c.digest: Path(f"{self.paths[at].absolute()}.log") for at, c in configs.items()}
         jobs = deque(
-            Job.of(config, run, logs[config.digest], executor.threads)
-            for config in configs.values()
+            Job.of(config, run, Path(f"{self.paths[levels].absolute()}.log"), executor.threads)
+            for levels, config in configs.items()
         )
 
         def next_job() -> Job | None:
@@ -304,7 +303,7 @@ class _Training:
                         executor.stop()
                         raise RunError(f"branch {titles[outcome.digest]}: {outcome.error}")
                     else:
-                        for line in logs[outcome.digest].read_text("utf-8", "replace").splitlines():
+                        for line in outcome.messages:
                             shown.message(line)
                         shown.message(f"branch: {titles[outcome.digest]} has finished")
             if stop.requested:
