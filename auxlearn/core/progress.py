@@ -28,6 +28,13 @@ class Reporter:
     def log(self, entry: dict[str, Any]) -> None:
         """Show an entry of ``metrics.jsonl`` when it is written."""
 
+    def progress_of_rest(
+        self, title: str, total: int, done: int
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """Show a progress bar of what resumed work has still to do: its times are of that alone."""
+        title = f"{title}, {done:,} done before" if done else title
+        return self.progress(title, total - done)
+
 
 class LogReporter(Reporter):
     """Keeps messages and adds them to a file, a line each: for the log of a process."""

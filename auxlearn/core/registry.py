@@ -42,6 +42,9 @@ _INTERFACE = {
     "kind of labels": ("Kind", ("read", "loss", "scores")),
 }
 
+#: Kinds of plug-in of which a run takes several.
+_SEVERAL = ("auxiliary task", "reporter")
+
 
 class Registry:
     """Registry of one kind of plug-in."""
@@ -100,7 +103,7 @@ class Registry:
 
     def get(self, name: str) -> Any:
         """Return the class of a name; its module is imported if necessary."""
-        name = canonical(name)
+        given, name = name, canonical(name)
         if name not in self._registered:
             entries = _declared(self.group)
             if name in self._builtin:
@@ -119,7 +122,7 @@ class Registry:
                 if (installed := entries[name].dist) is not None:
                     self._code[name][f"distribution {installed.name}"] = installed.version
             else:
-                self.require(name)
+                self.require(given)
         return self._registered[name]
 
     def require(self, name: str) -> None:
@@ -128,9 +131,9 @@ class Registry:
             hint = did_you_mean(name, names)
             if self.kind == "weighting" and re.fullmatch(r"[0-9.]+", name):
                 hint = f"for a share write --weights fixed --fixed-alpha {name}"
-            elif "," in name:
+            elif "," in name and self.kind in _SEVERAL:
                 hint = "several are named one by one, by repeating the option, or as a list"
-            raise ConfigError(f"unknown {self.kind} '{name}': {hint}")
+            raise ConfigError(f"unknown {self.kind} {describe(name)}: {hint}")
 
     def is_found(self, name: str) -> bool:
         """Return whether every process finds a name: of this package or of an installed one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 
@@ -94,6 +94,7 @@ class _SweepRun:
         self.total = number_of_trials(self.sweep)
         self.trials: dict[str, Trial] = {}
         self.ended = 0
+        self._advance: Callable[[int], None] = lambda amount: None  # before the bar is shown
         self._pending: list[Trial] = []  # a trial that another process runs stays here
         self._messages: set[str] = set()
         self._spoken: set[tuple[str, ...]] = set()  # cells of which a trial has said how it read
@@ -112,9 +113,9 @@ class _SweepRun:
                     if self._pending and self.sweep.pretrain is not None:
                         settings = self.sweep.pretrain.model_dump(exclude_unset=True)
                         pretrain(**settings, reporter=self.reporter)
-                    bar = self.reporter.progress("trials of the sweep", self.total)
+                    title = "trials of the sweep"
+                    bar = self.reporter.progress_of_rest(title, self.total, self.ended)
                     self._advance = stack.enter_context(bar)
-                    self._advance(self.ended)
                 self.folder.save_plan(list(self.trials.values()))
                 if begins:  # no configuration was refused
                     self.folder.save_text("sweep.yaml", dump_sweep(self.sweep))
@@ -144,7 +145,7 @@ class _SweepRun:
             if state is None:
                 self._pending.append(trial)
             else:
-                self.ended += 1
+                self._count()
                 run = self.folder.run(trial.digest)
                 if state == "finished" and run.lock_path.exists():  # killed just after the results
                     with suppress(RunError), locked_folder(run.path):

@@ -113,8 +113,8 @@ class Loop(ABC):
 
     def train(self, stop: StopRequest) -> None:
         """Train to the last step, or until a signal asks to stop."""
-        with self.reporter.progress(self.title, self.total_steps) as advance:
-            advance(self.state.step)
+        before = self.state.step
+        with self.reporter.progress_of_rest(self.title, self.total_steps, before) as advance:
             self.encoder.train()
             while self.state.step < self.total_steps and not self.stopped_early:
                 self.run_step()

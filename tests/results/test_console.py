@@ -62,6 +62,12 @@ def test_a_log_ends_with_the_amount_of_work_done(capsys):
     assert part.startswith("scoring tokens: 2,000 of 3,000 in 0.")
 
 
+def test_the_seconds_of_resumed_work_are_those_of_the_rest(capsys):
+    with ConsoleReporter().progress_of_rest("training", 40, 20) as advance:
+        advance(20)
+    assert capsys.readouterr().err.startswith("training, 20 done before: 20 in 0.")
+
+
 def test_a_failed_block_is_not_reported_as_done(capsys):
     with pytest.raises(ValueError, match="stop"), ConsoleReporter().progress("training", 3):
         raise ValueError("stop")

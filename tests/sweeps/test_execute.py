@@ -20,6 +20,7 @@ from auxlearn.core.registry import register_task
 from auxlearn.data.load import load_dataset
 from auxlearn.executors.jobs import Outcome
 from auxlearn.reports.page import report
+from auxlearn.results.console import ConsoleReporter
 from auxlearn.results.record import RunResults
 from auxlearn.sweeps.execute import run_sweep
 from auxlearn.sweeps.folder import SweepFolder
@@ -48,7 +49,7 @@ def results(folder: SweepFolder) -> bytes:
     return (folder.path / "results.json").read_bytes()
 
 
-def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, start):
+def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, start, capsys):
     path = sweep_file(grid={"learning_rate": [1e-3, 1e-4]}, seeds=1)
     records, executor, folder = start(path)
     assert [record.state for record in records] == ["finished"] * 2
@@ -70,7 +71,8 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_added(sweep_file, st
     assert "2 trials, 2 of them finished" in shown.output
 
     more = sweep_file(grid={"learning_rate": [1e-3, 5e-4, 1e-4]}, seeds=1)
-    records, executor, _ = start(more)
+    records, executor, _ = start(more, reporter=ConsoleReporter())
+    assert "trials of the sweep, 2 done before: 1 in " in capsys.readouterr().err
     assert [job.config["learning_rate"] for job in executor.jobs] == [5e-4]
     assert records[1].cell["learning_rate"] == "0.0005"
     changed = sweep_file(grid={"learning_rate": [1e-3]}, base={"epochs": 1}, seeds=1)

@@ -125,7 +125,7 @@ def test_a_killed_pretraining_ends_with_the_same_bytes(
     assert results.loss_before == finished[1].loss_before
 
 
-def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch):
+def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch, capsys):
     real = RandomMLM.loss
 
     def loss(*arguments):
@@ -139,7 +139,9 @@ def test_a_signal_writes_a_checkpoint(finished, tapt, tmp_path, monkeypatch):
         tapt(tmp_path / "out")
     monkeypatch.undo()
     assert (tmp_path / "out" / "checkpoint" / "latest.json").exists()
-    tapt(tmp_path / "out")
+    capsys.readouterr()
+    tapt(tmp_path / "out", verbose=True)
+    assert "\nmasked language modelling, 1 done before: 5 in " in capsys.readouterr().err
     assert contents(tmp_path / "out") == contents(finished[0])
 
 
