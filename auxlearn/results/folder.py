@@ -49,6 +49,7 @@ from auxlearn.core.files import (
     read_checked_json,
     unusable,
     user_path,
+    verify_export,
     write_bytes,
     write_text,
 )
@@ -100,6 +101,18 @@ class RunFolder:
     def finished(self) -> bool:
         """Whether the run has written its results."""
         return (self.path / FILE).is_file()
+
+    def verify_exports(self) -> None:
+        """Check that model, heads and adapter, where there are any, are those that it has written.
+
+        Raises:
+            RunError: One is of another run.
+            EncoderError: One is damaged.
+        """
+        for path in (self.model_path, self.heads_path, self.adapter_path):
+            if path.is_dir():
+                recorded_file(self.path, f"{path.name}/{MANIFEST}")
+                verify_export(path)
 
     @classmethod
     def of(cls, config: RunConfig) -> RunFolder:

@@ -18,7 +18,7 @@ from torch import Tensor
 from auxlearn.core.cache import content_key
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, RunError
-from auxlearn.core.files import expand, replaced_folder, verify_export, write_manifest
+from auxlearn.core.files import expand, replaced_folder, write_manifest
 from auxlearn.core.metric_names import factor_table
 from auxlearn.core.processes import ALONE, Processes
 from auxlearn.core.progress import Reporter
@@ -212,8 +212,7 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
     now, then = config.model_dump(mode="json"), results.config
     asked = [name for name in ("report_to", "gradient_log_steps") if now[name]]
     missing = [name for name in asked if now[name] != then.get(name)]
-    for exported in (folder.model_path, folder.heads_path, folder.adapter_path):
-        verify_export(exported)
+    folder.verify_exports()
     if config.keep_model and not folder.model_path.is_dir():
         if then.get("keep_model"):
             reporter.message(f"warning: {folder.model_path} was deleted since it was trained")

@@ -18,7 +18,7 @@ from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, EncoderError, RunError, describe, shorten
-from auxlearn.core.files import content_digest, expand, verify_export
+from auxlearn.core.files import content_digest, expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import PluginChoice, ValidationSource
@@ -61,9 +61,7 @@ def check_source(config: RunConfig, output: Path) -> None:
     if source.path.resolve() == output.resolve():
         raise RunError(f"init_from: {source.path} is the run itself: choose another --output")
     model_of(source.path)
-    RunResults.load(source.path)
-    verify_export(source.model_path)
-    verify_export(source.heads_path)
+    source.verify_exports()
 
 
 def load_initial_encoder(

@@ -51,7 +51,7 @@ def test_edited_settings_are_not_those_of_the_results(run, config, reader):
     assert reader(run) is not None
 
 
-def test_results_and_model_of_another_seed_are_refused(run, finished):
+def test_results_and_model_of_another_seed_are_refused(run, config, finished):
     other = finished / "seed1"
     shutil.copy(other / "results.json", run)
     for use in (auxlearn.load_run, lambda run: auxlearn.predict(run, ["a text"])):
@@ -64,6 +64,8 @@ def test_results_and_model_of_another_seed_are_refused(run, finished):
         RunError, "model/manifest.json is damaged (its checksum is not that in results.json)"
     ):
         auxlearn.predict(run, ["a text"])
+    with helpers.one_line(RunError, "model/manifest.json is damaged"):
+        train(config(aux=[], weights="fixed", output=str(run)))
 
 
 def killed(config):
