@@ -138,7 +138,7 @@ def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
         text_table([*axes, "seed", "trial", "state"], rows),
         f"{total} trials, {done} of them finished",
     )
-    if plan.search:
+    if plan.search and total > len(trials):
         print_results(f"the search suggests further trials from the results of these {len(trials)}")
 
 

@@ -17,7 +17,14 @@ import numpy as np
 
 from auxlearn.comparison.methods import runs_of_method
 from auxlearn.core.arguments import UserPath, checked
-from auxlearn.core.errors import ConfigError, DataError, RunError, did_you_mean, some_of
+from auxlearn.core.errors import (
+    ConfigError,
+    DataError,
+    RunError,
+    describe,
+    did_you_mean,
+    some_of,
+)
 from auxlearn.core.files import expand
 from auxlearn.core.table import Table
 from auxlearn.core.validation import Option
@@ -80,7 +87,14 @@ class Ensemble:
         return str(self.to_frame().to_html())
 
     def mean(self, metric: str) -> float:
-        """Return the mean of a metric of the runs."""
+        """Return the mean of a metric of the runs.
+
+        Raises:
+            ConfigError: The runs have no such metric.
+        """
+        if metric not in self.scores.metrics:
+            hint = did_you_mean(str(metric), self.scores.metrics)
+            raise ConfigError(f"the runs have no metric {describe(metric)}: {hint}")
         return fmean(scores.metrics[metric] for scores in self.runs.values())
 
     def to_frame(self) -> pandas.DataFrame:

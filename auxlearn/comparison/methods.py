@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ class Method:
     runs: dict[int, Path] = field(default_factory=dict)  # by seed; of folds, by number
     results: dict[int, RunResults] = field(default_factory=dict)  # likewise
     missing: dict[int, str] = field(default_factory=dict)  # reason by seed
+    unchosen: Counter[str] = field(default_factory=Counter)  # likewise missing, of other values
     folds: dict[int, Method] = field(default_factory=dict)  # by number, if any
 
     def add(self, seed: int, path: Path, results: RunResults) -> None:
@@ -35,7 +37,6 @@ class Method:
                 f"{self.runs[seed]} and {path} are both '{self.name}' with seed {seed}: "
                 "leave one out"
             )
-        self.missing.pop(seed, None)
         self.runs[seed], self.results[seed] = path, results
 
     @property
@@ -79,7 +80,11 @@ def methods_of(named: NamedRuns) -> Methods:
             (run.setting, run.method, run.source), Method(run.method, run.source, labels)
         )
         if run.results is None:
-            method.missing.setdefault(run.seed, run.error or run.state)
+            reason = run.error or run.state
+            if run.chosen:
+                method.missing[run.seed] = reason
+            else:
+                method.unchosen[reason] += 1
         else:
             method.chosen = dict(run.values)
             method.add(run.seed, run.path, run.results)
@@ -123,6 +128,8 @@ def renamed(settings: Methods, names: Mapping[str, str] | Sequence[str]) -> Meth
     """Give methods, data sets and encoders new names, by their old ones or as ``OLD=NEW``."""
     new_names: dict[str, str] = {}
     for old, new in names.items() if isinstance(names, Mapping) else map(_divided, names):
+        if not new.strip():
+            raise ConfigError(f"'{old}' is given no new name: give it one")
         if new_names.setdefault(old, new) != new:
             raise ConfigError(f"'{old}' is given two new names: give it one")
     used = {method.name for methods in settings.values() for method in methods}

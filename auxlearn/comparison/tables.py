@@ -302,6 +302,9 @@ def _method_notes(method: Method, folds: int) -> Iterator[str]:
         for reason in dict.fromkeys(part.missing.values()):
             missing = [seed for seed, why in sorted(part.missing.items()) if why == reason]
             yield f"{fold}: no scores for {_numbered('seed', missing)} ({reason})"
+        for reason, count in part.unchosen.items():
+            trials = "1 trial" if count == 1 else f"{count} trials"
+            yield f"{fold}: without {trials} of other values to choose among ({reason})"
     results = method.results.values()
     degenerate = sum(run.degenerate is not None for run in results)
     if degenerate:

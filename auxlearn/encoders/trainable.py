@@ -39,6 +39,17 @@ def freeze(encoder: SharedEncoder, part: str) -> None:
         parameter.requires_grad_(False)
 
 
+def describe_trained(encoder: SharedEncoder) -> str:
+    """Return in one sentence how many parameters are trained; an unused head has no gradients."""
+    parameters = list(encoder.parameters())
+    unused = set()
+    if not encoder.language_model_used:
+        body = set(map(id, encoder.body.parameters()))
+        unused = set(map(id, encoder.language_model.parameters())) - body
+    trained = sum(p.numel() for p in parameters if p.requires_grad and id(p) not in unused)
+    return f"{trained:,} of {sum(p.numel() for p in parameters):,} parameters are trained"
+
+
 def lowest_layers(body: nn.Module, number: int) -> list[nn.Module]:
     layers = layers_of(body)
     if number > len(layers):

@@ -70,7 +70,7 @@ def score(
     from auxlearn.encoders.device import default_device, usual_torch
     from auxlearn.encoders.load import check_length, load_encoder
     from auxlearn.results.console import default_reporter
-    from auxlearn.scoring.levels import score_levels, unknown_note
+    from auxlearn.scoring.levels import score_levels, unscored_note
 
     with usual_torch():
         loaded = load_encoder(str(encoder), ["unused"], do_lower_case=do_lower_case)
@@ -86,7 +86,7 @@ def score(
         table = score_levels(
             loaded.to(default_device()), split, level, max_length, passes, show.progress
         )
-    if note := unknown_note(table):
+    if note := unscored_note(table):
         show.message(note)
     if place is not None:
         write_table(place, table)

@@ -57,10 +57,11 @@ class PrimaryLoss(Objective):
         """Return the mean loss over the examples of a labelled mini-batch, a scalar.
 
         With gradient accumulation the losses of micro-batches are weighted by their numbers of
-        examples. ``encoder.classify(batch)`` returns the class logits; ``batch.labels`` are the
-        classes, ``batch.indices`` numbers of training examples, with ``context.split.texts``. A
-        task that changes the primary batch, such as ``mask_tuning``, has changed it. See
-        :meth:`Objective.loss <auxlearn.objectives.base.Objective.loss>` for the parameters.
+        examples, or of words where these have the labels. ``encoder.classify(batch)`` returns the
+        class logits; ``batch.labels`` are the classes, ``batch.indices`` numbers of training
+        examples, with ``context.split.texts``. A task that changes the primary batch, such as
+        ``mask_tuning``, has changed it. See :meth:`Objective.loss
+        <auxlearn.objectives.base.Objective.loss>` for the parameters.
         """
 
 

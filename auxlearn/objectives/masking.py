@@ -281,7 +281,7 @@ def corrupt(
     Raises:
         ValueError: The shares are negative or sum to more than 1.
     """
-    if min(mask_share, random_share) < 0 or mask_share + random_share > 1:
+    if not (mask_share >= 0 and random_share >= 0 and mask_share + random_share <= 1):  # NaN
         raise ValueError(
             f"mask_share {mask_share} and random_share {random_share} must be shares of one whole"
         )

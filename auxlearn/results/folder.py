@@ -99,8 +99,8 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has written its results."""
-        return (self.path / FILE).is_file()
+        """Whether the run has written its results; what is no regular file is refused when read."""
+        return (self.path / FILE).exists() or (self.path / FILE).is_symlink()
 
     def verify_exports(self) -> None:
         """Check that model, heads and adapter, where there are any, are those that it has written.

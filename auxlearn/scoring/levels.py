@@ -30,9 +30,9 @@ def score_levels(
 
     The score of a word or text is the sum over its tokens (Salazar et al. 2020, `Masked Language
     Model Scoring <https://aclanthology.org/2020.acl-main.240>`_, eq. 1; of a word, as in Kauf and
-    Ivanova 2023), its entropy the mean. Unknown tokens have no score, and neither has what is made
-    of nothing else; sums leave them out, and a column counts them. (minicons adds what the encoder
-    gives to the unknown token itself, which pretraining never asks for.)
+    Ivanova 2023), its entropy the mean. Unknown and special tokens have no score, and neither has
+    what is made of nothing else; sums leave them out, and a column counts them. (minicons adds what
+    the encoder gives to the unknown token itself, which pretraining never asks for.)
     """
     encoder.require_language_model("score", trained=False)
     tokenization = Tokenization(encoder.tokenizer, max_length)
@@ -50,14 +50,14 @@ def score_levels(
     tokens = (texts.words >= 0).nonzero().squeeze(1)
     rows = torch.bucketize(tokens, texts.offsets, right=True) - 1
     words, known = texts.words[tokens].long(), texts.maskable[tokens]
-    values = values[tokens]  # 0 where a token is unknown
+    values = values[tokens]  # 0 where a token is not scored
     if level == "token":
         forms = encoder.tokenizer.convert_ids_to_tokens(texts.input_ids[tokens].tolist())
         columns = {"text": rows.tolist(), "word": words.tolist(), "form": forms}
         return Table("scores", columns | _statistics(values, known))
     group = rows if level == "text" else torch.stack([rows, words], 1)
     kept, which = group.unique(dim=0, return_inverse=True)
-    counts, unknown = (which[mask].bincount(minlength=len(kept)) for mask in (known, ~known))
+    counts, unscored = (which[mask].bincount(minlength=len(kept)) for mask in (known, ~known))
     sums = values.new_zeros(len(kept), 2).index_add(0, which, values)
     sums[:, 1] /= counts
     if level == "text":
@@ -68,20 +68,21 @@ def score_levels(
             "word": kept[:, 1].tolist(),
             "form": [_word(encoder, texts, row, word) for row, word in kept.tolist()],
         }
-    columns |= {"tokens": counts.tolist(), "unknown": unknown.tolist()}
+    columns |= {"tokens": counts.tolist(), "unscored": unscored.tolist()}
     return Table("scores", columns | _statistics(sums, counts > 0))
 
 
-def unknown_note(table: Table) -> str | None:
+def unscored_note(table: Table) -> str | None:
     """Return a sentence on the texts that have tokens without a score, if there are any."""
-    unknown = table.columns.get("unknown") or [v is None for v in table.columns["entropy"]]
-    texts = sorted({row for row, n in zip(table.columns["text"], unknown, strict=True) if n})
+    unscored = table.columns.get("unscored") or [v is None for v in table.columns["entropy"]]
+    texts = sorted({row for row, n in zip(table.columns["text"], unscored, strict=True) if n})
     if not texts:
         return None
     shown = ", ".join(map(str, texts[:5])) + (" ..." if len(texts) > 5 else "")
     return (
-        f"tokens that the encoder does not know are not scored, in {len(texts)} of the texts (text "
-        f"{shown}): their sums are over fewer tokens, and too high beside those of others"
+        f"tokens that the encoder does not know, and special ones, are not scored, in {len(texts)} "
+        f"of the texts (text {shown}): their sums are over fewer tokens, and too high beside those "
+        "of others"
     )
 
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from auxlearn.core.config import RunConfig
 from auxlearn.core.progress import Reporter
-from auxlearn.core.registry import WEIGHTINGS, Registry
+from auxlearn.core.registry import LOSSES, WEIGHTINGS, Registry
 from auxlearn.encoders.load import save_untrained
+from auxlearn.kinds.base import Kind
 from auxlearn.testing.tiny_run import (
     BATCH_SIZE,
     STEPS,
@@ -29,6 +30,7 @@ from auxlearn.testing.tiny_run import (
     Objectives,
     TinyRun,
     build,
+    kind_for,
     write_dataset,
 )
 from auxlearn.training.train import train
@@ -110,14 +112,15 @@ class Checks(ABC):
         """Kill a whole run between two checkpoints, resume it, and compare its files."""
         if self.is_weighting and build(self.registry, self.choice, ("primary", "other")).branches:
             return "none: it compares runs of its own, which have fixed weights"
-        data = write_dataset(self.folder / "data")
+        kind = kind_for(build(LOSSES, self.objectives().loss))
+        write_dataset(self.folder / "data", kind)
         save_untrained(self.folder / "encoder")
         whole, killed = self.folder / "whole", self.folder / "killed"
-        train(self.config(data, whole), verbose=False)
+        train(self.config(kind, whole), verbose=False)
         try:
-            train(self.config(data, killed), _Killer(STEPS))
+            train(self.config(kind, killed), _Killer(STEPS))
         except _Killed:
-            train(self.config(data, killed), verbose=False)
+            train(self.config(kind, killed), verbose=False)
         else:
             raise AssertionError("the run was not interrupted")
         compared = [p for p in sorted(whole.rglob("*")) if p.suffix in (".safetensors", ".jsonl")]
@@ -127,7 +130,7 @@ class Checks(ABC):
         assert len(compared) >= 2, "a run has left no files to compare"
         return f"killed at step {STEPS}, {len(compared)} files byte-equal"
 
-    def config(self, data: Path, output: Path) -> RunConfig:
+    def config(self, kind: Kind, output: Path) -> RunConfig:
         """Return the configuration of a whole run with the plug-in."""
         objectives = self.objectives()
         tasks, loss, weighting = (
@@ -136,7 +139,8 @@ class Checks(ABC):
         )
         return RunConfig.model_validate(
             {
-                "dataset": str(data),
+                "dataset": str(self.folder / "data"),
+                "kind": kind.name,
                 "encoder": str(self.folder / "encoder"),
                 "aux": tasks,
                 "loss": loss[0],

@@ -38,6 +38,7 @@ from auxlearn.testing.tiny_run import (
     with_other_padding,
 )
 from auxlearn.training.plugin_checks import check_trained, versions_of
+from auxlearn.training.terms import primary_items
 from auxlearn.weighting.base import Weighting
 
 #: Weightings of every kind: weighted losses, learned losses, gradients of each objective, weights
@@ -124,9 +125,10 @@ class ObjectiveChecks(Checks):
         parts = [collate(stream.texts, chosen) for chosen in (rows, rows[:-1], rows[-1:])]
         # With equal draws the fate of a token does not depend on the other texts of its batch.
         with _EqualDraws():
-            items = [len(part) for part in parts[1:]]
             if task:
                 items = [task.items(part, torch.Generator().manual_seed(3)) for part in parts[1:]]
+            else:
+                items = [primary_items(run.encoder.kind, part) for part in parts[1:]]
             whole, first, second = (_gradient(run, objective, part) for part in parts)
         claimed = items[0] / max(1, sum(items))
         apart = first - second

@@ -69,16 +69,20 @@ STEPS = 3
 Choice = tuple[Any, Mapping[str, Any]]
 
 
-def write_dataset(folder: Path) -> Path:
+def write_dataset(folder: Path, kind: Kind = CLASSIFICATION) -> Path:
     """Write the texts as a data set with train, dev and test; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [
-        json.dumps({"text": text, "label": LABELS[number % 3]}) + "\n"
-        for number, text in enumerate(TEXTS)
-    ]
+    (text, *_), (label, *_) = kind.text_columns, kind.label_columns
+    whole = _split("test", kind, 0, len(TEXTS))
+    lines = [json.dumps(row) + "\n" for row in whole.rows(text, label=label)]
     for name, members in {"train": lines[:TRAIN], "dev": lines[TRAIN:], "test": lines}.items():
         (folder / f"{name}.jsonl").write_text("".join(members), encoding="utf-8")
     return folder
+
+
+def kind_for(loss: PrimaryLoss) -> Kind:
+    """Return the kind of labels that a loss is tried with."""
+    return next(kind for kind in all_kinds() if loss.takes(kind))
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class TinyRun:
     def __init__(self, objectives: Objectives, circumstances: Circumstances) -> None:
         self._seed = seed = circumstances.seed
         self.loss: PrimaryLoss = build(LOSSES, objectives.loss)
-        kind = next(kind for kind in all_kinds() if self.loss.takes(kind))
+        kind = kind_for(self.loss)
         self.encoder = copy.deepcopy(untrained_encoder(kind)).to(circumstances.device)
         self._cache = TensorCache(circumstances.cache)
         tokenization = Tokenization(self.encoder.tokenizer, MAX_LENGTH)

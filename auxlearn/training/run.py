@@ -32,7 +32,12 @@ from auxlearn.data.run_data import with_known_labels
 from auxlearn.data.tokens import TokenizedTexts
 from auxlearn.encoders.device import check_compiler, choose_compute
 from auxlearn.encoders.optimizer import Schedule, run_optimizer
-from auxlearn.encoders.trainable import LowRankAdapters, checkpoint_layers, compile_body
+from auxlearn.encoders.trainable import (
+    LowRankAdapters,
+    checkpoint_layers,
+    compile_body,
+    describe_trained,
+)
 from auxlearn.evaluation.evaluator import Evaluator
 from auxlearn.evaluation.metrics import surrogate_report
 from auxlearn.kinds.metrics import sign
@@ -292,10 +297,7 @@ class _Run(Materials):
         self._warn_of_language_model(train_texts)
         if self.adapters:
             self.reporter.message(f"low-rank adapters of rank {config.lora_rank}")
-        parameters = list(self.encoder.parameters())
-        every = sum(parameter.numel() for parameter in parameters)
-        trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-        self.reporter.message(f"{trained:,} of {every:,} parameters are trained")
+        self.reporter.message(describe_trained(self.encoder))
         check_dropout([primary_loss, *(auxiliary.task for auxiliary in auxiliaries)], self.encoder)
         if config.gradient_checkpointing:
             checkpoint_layers(self.encoder)

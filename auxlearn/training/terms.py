@@ -66,11 +66,11 @@ def split_batch(batch: Batch, count: int) -> list[Batch]:
 
 def primary_shares(kind: Kind, whole: Batch, parts: Sequence[Batch]) -> list[float]:
     """Return the weight of each micro-batch: its share of what the loss averages over."""
+    return [primary_items(kind, part) / max(1, primary_items(kind, whole)) for part in parts]
 
-    def items(batch: Batch) -> int:
-        return len(batch.indices) if batch.targets is None else kind.items(batch.targets)
 
-    return [items(batch) / max(1, items(whole)) for batch in parts]
+def primary_items(kind: Kind, batch: Batch) -> int:
+    return len(batch.indices) if batch.targets is None else kind.items(batch.targets)
 
 
 def seen_whole(batch: Batch) -> Batch:

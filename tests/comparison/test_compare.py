@@ -1,5 +1,6 @@
 """Comparison of sweeps and runs: what competes, what is chosen, what is missing or refused."""
 
+import os
 import shutil
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,8 @@ def test_hyper_parameters_are_chosen_on_dev_and_the_choice_is_reported(make_swee
     assert "STL: learning_rate 0.001 (chosen on dev)" in text
     assert "read for the chosen value only" in text
     assert "is unfinished: the choice of learning_rate on dev may still change" in text
+    assert "no scores for seed" not in text
+    assert "STL: without 1 trial of other values to choose among (unfinished)" in text
 
 
 def test_a_sweep_of_failures_says_so(make_sweep):
@@ -116,6 +119,9 @@ def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
     (paths[-1] / "results.json").unlink()
     comparison = auxlearn.compare(*paths)
     assert comparison.notes == [f"left out, as they have not finished: {paths[-1]}"]
+    os.mkfifo(paths[-1] / "results.json")
+    assert "results.json is neither a file nor a folder" in refused(*paths)
+    (paths[-1] / "results.json").unlink()
     # A sweep and a run of another place are compared with each other.
     (block,) = auxlearn.compare(folder.path, paths[0]).blocks
     assert block.methods == ["STL", "RTM", "single task"]
@@ -288,6 +294,7 @@ def test_methods_metrics_sets_and_names_are_chosen(make_sweep):
         ("no scores for f1:maybe", "--metric", "f1:maybe"),
         ("write OLD=NEW", "--name", "STL="),
         ("there is no 'pydoc': did you mean 'pydocs'?", "--name", "pydoc=b"),
+        ("'STL' is given no new name", "--name", "STL= "),
         ("'STL' is given two new names", "--name", "STL=a", "--name", "STL=b"),
         ("two methods would be named 'RTM'", "--name", "STL=RTM"),
         ("known: seeds", "--show", "everything"),

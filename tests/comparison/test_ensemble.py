@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
 import auxlearn
-from auxlearn.core.errors import UserError
+from auxlearn.core.errors import ConfigError, UserError
 from auxlearn.core.files import read_checked_json, write_checked_json
 from auxlearn.core.settings import OODSource
 from auxlearn.evaluation.evaluator import Classifier
@@ -58,6 +58,8 @@ def test_the_mean_of_stored_probabilities_is_that_of_the_models(runs, monkeypatc
     assert found.scores.macro_f1 == pytest.approx(f1_score(labels, said, average="macro"))
     single = [auxlearn.load_run(run).evaluations["test"].all for run in members]
     assert list(found.runs.values()) == single
+    with one_line(ConfigError, "the runs have no metric 'f2': known: accuracy"):
+        found.mean("f2")
     assert found.mean("accuracy") == pytest.approx(np.mean([one.accuracy for one in single]))
     frame = found.to_frame()
     assert list(frame.index) == [*map(str, members), "mean", "ensemble"]

@@ -86,7 +86,7 @@ def test_malformed_names(tasks, name):
 
 
 def test_an_unknown_name_gets_a_suggestion():
-    said = r"^unknown auxiliary task 'random_mln': did you mean 'random_mlm'\?$"
+    said = r"^unknown auxiliary task 'random-mln': did you mean 'random_mlm'\?$"
     with pytest.raises(ConfigError, match=said):
         TASKS.get("random-mln")
     known = r"unknown weighting 'xyzzy': known: .*equal, .*fixed, .*meta"

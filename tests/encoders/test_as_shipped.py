@@ -10,6 +10,7 @@ import torch
 import transformers
 from tokenizers import normalizers, pre_tokenizers
 
+import auxlearn
 from auxlearn.core.errors import EncoderError
 from auxlearn.core.settings import ENCODERS, REDIRECTED
 from auxlearn.encoders.load import load_encoder
@@ -18,7 +19,7 @@ from auxlearn.encoders.tokenizer import load_tokenizer, loading_notes
 from auxlearn.kinds.base import kind_of
 from tests.encoders import replicas
 from tests.encoders.replicas import REPOSITORIES, WEIGHTS, write
-from tests.helpers import LABELS, one_line
+from tests.helpers import LABELS, Messages, one_line
 
 #: Repositories whose casing is doubtful, those that are refused and why, and those without a head.
 DOUBTFUL = {
@@ -130,7 +131,7 @@ BAD = {
         {"config.json": replicas.as_json({**replicas.BERT_CONFIG, "is_decoder": True})},
         "says is_decoder, so that no token would see those after it",
     ),
-    "a tokenizer class that is unknown": (
+    "a tokenizer class that is unknown, without the names of special tokens": (
         {
             "vocab.txt": b"",
             "tokenizer.json": replicas.saved("bert")["tokenizer.json"],
@@ -333,6 +334,11 @@ def test_special_tokens_of_a_user_stay_whole(tmp_path, encoder_folder):
         assert "[MASK]" not in tokens
         assert loaded("the [E1]")["input_ids"] == tokenizer("the [E1]")["input_ids"]
     assert "[E1]" in exported.all_special_tokens
+    texts = ["the [E1] tagger", "the tagger"]
+    said = Messages()
+    scores = auxlearn.score(str(tmp_path / "encoder"), texts, level="text", reporter=said)
+    assert scores["unscored"].tolist() == [1, 0]
+    assert any("does not know, and special ones, are not scored" in line for line in said.lines)
 
 
 def test_what_a_tokenizer_says_of_itself_that_does_not_fit(tmp_path):

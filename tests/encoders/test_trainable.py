@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification
 from auxlearn.core.errors import ConfigError
 from auxlearn.data.batches import collate
 from auxlearn.encoders.load import load_encoder
-from auxlearn.encoders.trainable import LowRankAdapters, freeze, layers_of
+from auxlearn.encoders.trainable import LowRankAdapters, describe_trained, freeze, layers_of
 from tests.helpers import FAMILIES, LABELS, LINES, tokenized
 
 
@@ -68,6 +68,12 @@ def test_lowest_layers_or_the_body_are_frozen(encoder):
     freeze(encoder, "body")
     assert not any(p.requires_grad for p in encoder.body_parameters())
     assert all(p.requires_grad for p in encoder.classification_parameters())
+    number = sum(p.numel() for p in encoder.classification_parameters())
+    assert describe_trained(encoder).startswith(f"{number:,} of ")
+    encoder.require_language_model("an auxiliary task")
+    own = set(encoder.language_model.parameters()) - set(encoder.body.parameters())
+    number += sum(p.numel() for p in own)
+    assert describe_trained(encoder).startswith(f"{number:,} of ")
 
 
 def test_adapters_change_nothing_at_first_and_are_merged_exactly(encoder):

@@ -99,7 +99,7 @@ def test_unknown_tokens_have_rows_and_no_score(trained_folder, tmp_path):
     assert (tokens["log_probability"].isna() == lacking).all()
     sums = tokens.groupby("text")["log_probability"].sum(min_count=1)  # none of no numbers
     np.testing.assert_allclose(whole["log_probability"], sums, rtol=1e-12)
-    assert whole["unknown"].tolist() == [1, 1, 0]
+    assert whole["unscored"].tolist() == [1, 1, 0]
     scored = (~lacking).groupby(tokens["text"]).sum()
     assert whole["tokens"].tolist() == scored.tolist()
     assert words["log_probability"].isna().sum() == 2

@@ -119,6 +119,11 @@ def test_a_search_runs_its_trials_and_chooses_one(sweep_file, start):
     before = results(folder)
     assert start(path)[1].jobs == []
     assert results(folder) == before
+    shown = call("sweep", path, "--dry-run", "--output", folder.path).stdout
+    assert shown.endswith("the search suggests further trials from the results of these 2\n")
+    path.write_text(path.read_text().replace("trials: 3", "trials: 2"))
+    shown = call("sweep", path, "--dry-run", "--output", folder.path).stdout
+    assert shown.endswith("2 trials, 2 of them finished\n")
 
 
 def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_path):

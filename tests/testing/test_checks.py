@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
+from auxlearn.core.registry import KINDS, LOSSES, TASKS, WEIGHTINGS, register_loss
 from auxlearn.plugins import (
     AuxiliaryTask,
     GramWeighting,
@@ -241,6 +241,20 @@ def test_faults_of_a_loss_are_found(tmp_path):
 
     found = found_by(LOSSES, DividesByWeights, tmp_path, "accumulation")
     assert "items are 3 and 1 of two parts of a batch, a share of 0.750, but" in found
+
+
+@pytest.mark.parametrize("kind", KINDS.names())
+def test_a_loss_of_one_kind_of_labels_is_checked_with_that(kind):
+    @register_loss("of_one_kind")
+    class OfOneKind(PrimaryLoss):
+        kinds = (kind,)
+
+        def loss(self, encoder, batch, generator):
+            logits = encoder.classify(batch)
+            return encoder.kind.loss(logits, labels_of(batch, logits)).mean()
+
+    (resume,) = (c for c in check_loss(OfOneKind).checks if c.name == "resume")
+    assert resume.detail.endswith("files byte-equal")
 
 
 class Half(LossWeighting):
