@@ -65,9 +65,8 @@ def map_labels(
     targets = [None if place is None else found[place] for place in reached]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
-        counts = (
-            "" if count else "; 'unknown_labels: count' of this set counts unknown ones as wrong"
-        )
+        counts = "; 'unknown_labels: count', or --unknown-labels count, counts others as wrong"
+        counts = "" if count else counts
         raise _no_match(where, found, model, mapping, unmatched or unreached, counts)
     if len(set(targets)) == 1:
         raise DataError(
