@@ -411,7 +411,7 @@ class PretrainSettings(Described):
     """Whether the encoder's tokenizer lower-cases texts; by default as its files say."""
 
     dataset: Annotated[str | None, Option(completes=True)] = None
-    """Data set whose train texts are used."""
+    """Data set whose train texts are used; of a folder or table it needs no labels."""
 
     corpus: str | None = None
     """File of texts: .txt, .jsonl, .csv, ..."""

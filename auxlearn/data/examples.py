@@ -308,6 +308,15 @@ def to_split(
     )
 
 
+def without_labels(table: Table, columns: Columns, name: str) -> Split:
+    """Return the texts of a table as a split without labels, whatever these are."""
+    columns = with_kind_of(table, columns)
+    kind = kind_of(columns.kind)
+    labels = {_found_columns(table, columns, kind).label, *kind.label_columns}
+    kept = {name: values for name, values in table.columns.items() if name not in labels}
+    return to_split(parse_examples(replace(table, columns=kept), columns, labelled=False), name)
+
+
 def own_names(examples: RawExamples) -> tuple[str, ...]:
     """Return the names of the classes: those that the source says, or those that occur."""
     return examples.class_names or present_names(examples)

@@ -44,8 +44,9 @@ from auxlearn.data.audit import describe_lengths, whole_lengths
 from auxlearn.data.batches import BatchStream
 from auxlearn.data.corpora import read_corpus
 from auxlearn.data.dataset import Split
+from auxlearn.data.examples import without_labels
 from auxlearn.data.leaks import save_trained_on, trained_on
-from auxlearn.data.load import load_dataset
+from auxlearn.data.load import find_tables, load_dataset
 from auxlearn.data.memory import in_memory
 from auxlearn.data.splits import hold_out, hold_out_of_many
 from auxlearn.data.tokens import Tokenization, TokenizedTexts
@@ -365,7 +366,11 @@ def _read_texts(
         try:
             texts = load_dataset(dataset, columns=columns).splits["train"]
         except DataError as error:
-            raise DataError(f"{error}; texts alone are read by --corpus FILE") from None
+            tables = find_tables(dataset, columns)
+            if tables is None or "train" not in tables:
+                raise
+            texts = without_labels(tables["train"], columns, "train")
+            reporter.message(f"the texts of train are read without labels ({error})")
     for note in texts.notes:
         reporter.message(note)
     return texts

@@ -26,9 +26,29 @@ def test_the_texts_of_a_table_come_from_the_named_column(tmp_path, encoder_folde
         pretrain(encoder, tmp_path / "refused", **settings)
     made = pretrain(encoder, tmp_path / "made", text_column="body", **settings)
     assert made.texts == 5  # one is held out
-    data = {split: {"text": ["a", "b"], "label": [split, "y"]} for split in ("train", "dev")}
-    with pytest.raises(DataError, match="; texts alone are read by corpus FILE"):
-        pretrain(encoder, tmp_path / "labels", dataset=data)
+
+
+#: Train splits whose labels no model could be trained on, or that have none.
+WITHOUT_LABELS = {
+    "texts alone": {"text": list(helpers.LINES)},
+    "empty labels": {"text": list(helpers.LINES), "label": [None] * len(helpers.LINES)},
+    "a single class": {"text": list(helpers.LINES), "label": ["a"] * len(helpers.LINES)},
+    "words": {"tokens": [line.split(" ") for line in helpers.LINES]},
+}
+
+
+@pytest.mark.parametrize("table", WITHOUT_LABELS.values(), ids=WITHOUT_LABELS)
+def test_texts_of_a_data_set_need_no_labels(table, tmp_path, encoder_folder):
+    rows = [dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True)]
+    helpers.write_splits(tmp_path / "data", train=rows)
+    encoder, messages = str(encoder_folder("bert")), helpers.Messages()
+    settings = {"steps": 1, "batch_size": 2, "device": "cpu", "reporter": messages}
+    for number, dataset in enumerate((tmp_path / "data", {"train": table})):
+        made = pretrain(encoder, tmp_path / str(number), dataset=dataset, **settings)
+        assert made.texts == len(helpers.LINES) - 1  # one is held out
+    assert sum("the texts of train are read without labels" in n for n in messages.lines) == 2
+    with pytest.raises(DataError, match="has no text column"):
+        pretrain(encoder, tmp_path / "refused", dataset={"train": {"n": [1, 2]}})
 
 
 def test_a_head_that_the_encoder_lacks_is_said(tmp_path, one_layer):
