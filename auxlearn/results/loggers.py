@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from auxlearn.core.errors import ConfigError, named_fault
+from auxlearn.core.errors import ConfigError, named_fault, shorten_middle
 from auxlearn.core.files import write_text
 from auxlearn.core.lazy import library
 from auxlearn.core.progress import Reporter
@@ -219,8 +219,9 @@ _REFUSED = re.compile(r"[^/\w.\- :]")
 class MLflow(RunReporter):
     """Logs to MLflow, in the experiment ``MLFLOW_EXPERIMENT_NAME`` or ``auxlearn``.
 
-    ``MLFLOW_TRACKING_URI`` names the store. The settings are parameters of the run. A resumed run
-    continues the same run in MLflow; the steps that it repeats are there twice, with equal values.
+    ``MLFLOW_TRACKING_URI`` names the store. The settings are parameters of the run, long ones
+    cut. A resumed run continues the same run in MLflow; the steps that it repeats are there twice,
+    with equal values.
     """
 
     def __init__(self, run: ReportedRun) -> None:
@@ -259,7 +260,7 @@ class MLflow(RunReporter):
             return str(earlier[0].info.run_id)
         tags = {MLFLOW_IDENTITY: identity, FOLDER: str(self.run.folder.absolute())}
         run = self._client.create_run(experiment, run_name=self.run.name, tags=tags)
-        settings = self.run.settings.items()
-        parameters = [self._entities.Param(key, str(value)[:LONGEST]) for key, value in settings]
+        cut = {key: shorten_middle(str(value), LONGEST) for key, value in self.run.settings.items()}
+        parameters = [self._entities.Param(key, value) for key, value in cut.items()]
         self._client.log_batch(run.info.run_id, params=parameters)
         return str(run.info.run_id)

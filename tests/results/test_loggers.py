@@ -103,6 +103,19 @@ def test_a_store_that_mlflow_refuses_is_one_line(tracking, reporter_of, monkeypa
         reporter_of("mlflow")
 
 
+def test_what_mlflow_has_no_room_for_is_seen_to_be_cut(tracking, tmp_path):
+    (tmp_path / "run").mkdir()
+    run = ReportedRun(tmp_path / "run", {"labels": {"yes": ["no"] * 200}, "seed": 1})
+    send(REPORTERS.get("mlflow")(run))
+    client = tracking.MlflowClient()
+    (experiment,) = client.search_experiments(filter_string="name = 'auxlearn'")
+    (found,) = client.search_runs([experiment.experiment_id])
+    labels = found.data.params["labels"]
+    assert len(labels) <= 500
+    assert "..." in labels
+    assert found.data.params["seed"] == "1"
+
+
 def test_what_a_tracker_changes_is_its_own():
     class Taking(RunReporter):
         name = "taking"
