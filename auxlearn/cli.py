@@ -37,7 +37,7 @@ from auxlearn.core.errors import (
     suggestion,
 )
 from auxlearn.core.processes import WAITING, muted, process_count, process_number, silent
-from auxlearn.core.signals import interruptible
+from auxlearn.core.signals import ignore_signals, interruptible
 from auxlearn.core.version import __version__
 
 #: Lines that an error is shown in, and characters of a line.
@@ -257,6 +257,7 @@ def main() -> None:
     try:
         cli(prog_name="auxlearn")
     except SystemExit as end:
+        ignore_signals()
         if any(thread.name == WAITING for thread in threading.enumerate()):
             # What waits in torch for other processes would abort this one at its end.
             for stream in (sys.stdout, sys.stderr):

@@ -237,7 +237,14 @@ def run_config(
         values = config.model_dump(mode="json", exclude_unset=True)
         config = validate(RunConfig, {**values, **overrides}, "command line")
     config.check_effect(overrides, in_file)
-    return with_plugin_options(config, extra) if extra else config
+    if not extra:
+        return config
+    extended = with_plugin_options(config, extra)
+    before, after = config.weights.options, extended.weights.options
+    if not config.aux and (given := [name for name in after if name not in before]):
+        flag = option_flag(config.weights.label, given[0])
+        raise ConfigError(f"{flag}: it has no effect without an auxiliary task: add --aux")
+    return extended
 
 
 def announce_plugins(plugins: Iterable[str], source: str, announce: Callable[[str], None]) -> None:
@@ -261,10 +268,6 @@ def with_plugin_options(config: RunConfig, extra: Sequence[str]) -> RunConfig:
         if owner.option in options:
             raise ConfigError(f"option '{flag}' is given twice: leave one of them out")
         options[owner.option] = _parse(text, owner.field)
-    of_weights = assigned.get((CHOSEN_BY["weights"].kind, config.weights.label))
-    if of_weights and not config.aux:
-        flag = option_flag(config.weights.label, next(iter(of_weights)))
-        raise ConfigError(f"{flag}: it has no effect without an auxiliary task: add --aux")
 
     def extended(registry: Registry, choice: PluginChoice) -> PluginChoice:
         options = {**choice.options, **assigned[registry.kind, choice.label]}
@@ -298,7 +301,8 @@ class _Owner:
     """An option of a chosen plug-in."""
 
     kind: str
-    plugin: str
+    name: str  # that it is registered under
+    plugin: str  # its name in the run
     option: str
     field: FieldInfo
 
@@ -310,7 +314,7 @@ def _owners(plugins: Iterable[tuple[Registry, str, str]]) -> dict[str, list[_Own
     for registry, name, label in plugins:
         options: type[BaseModel] = registry.options(name)
         for option, field in options.model_fields.items():
-            owner = _Owner(registry.kind, label, option, field)
+            owner = _Owner(registry.kind, name, label, option, field)
             full[option_flag(label, option)].append(owner)
             short[f"--{option}".replace("_", "-")].append(owner)
     return {**{flag: who for flag, who in short.items() if flag not in RUN_FLAGS}, **full}
@@ -323,6 +327,14 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
         choices = " or ".join(option_flag(owner.plugin, owner.option) for owner in who)
         raise ConfigError(f"option '{flag}' is ambiguous: write {choices}")
     if not who:
+        chosen = {owner for members in owners.values() for owner in members}
+        named = [
+            option_flag(owner.plugin, owner.option)
+            for owner in chosen
+            if option_flag(owner.name, owner.option) == written
+        ]
+        if named:
+            raise ConfigError(f"option '{flag}' goes by the new name: write {' or '.join(named)}")
         raise ConfigError(_not_chosen(written) or _unknown(flag, owners))
     return who[0]
 

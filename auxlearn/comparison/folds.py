@@ -95,8 +95,8 @@ def compare_two(scores: FoldScores, a: str, b: str, share: float, better: int) -
             first, second = ([by_method[method][seed] for seed in seeds] for method in (a, b))
             differences.append(float(np.mean(np.subtract(first, second))))
             beats.append(share_of_wins(first, second, better))
-    difference = float(np.mean(differences or [0.0]))
-    wins = float(np.mean(beats or [0.5]))
+    difference = float(np.mean(differences or [math.nan]))
+    wins = float(np.mean(beats or [math.nan]))
     if better * difference < 0:
         a, b, difference, wins = b, a, -difference, 1 - wins
     count = len(differences) if math.isfinite(share) else 0

@@ -156,7 +156,7 @@ def _compare_two(column: Column, a: str, b: str) -> Pair:
     if column.sign * np.sum([column.scores[a][s] - column.scores[b][s] for s in seeds]) < 0:
         a, b = b, a
     first, second = ([column.scores[name][seed] for seed in seeds] for name in (a, b))
-    difference = float(np.mean(np.subtract(first, second))) if seeds else 0.0
+    difference = float(np.mean(np.subtract(first, second))) if seeds else math.nan
     noise = noise_of(column, {a: 1.0, b: -1.0}, seeds)
     beats = share_of_wins(first, second, column.sign)
     return make_pair(a, b, len(seeds), difference, beats, noise)
@@ -165,7 +165,7 @@ def _compare_two(column: Column, a: str, b: str) -> Pair:
 def share_of_wins(first: Sequence[float], second: Sequence[float], sign: int) -> float:
     """Return the share of all pairs of runs in which the first scores better, ties counted half."""
     better = sign * np.sign(np.subtract.outer(first, second))
-    return 0.5 + float(better.mean()) / 2 if better.size else 0.5
+    return 0.5 + float(better.mean()) / 2 if better.size else math.nan
 
 
 def make_pair(

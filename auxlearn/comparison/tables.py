@@ -64,7 +64,9 @@ class Layout:
                 raise ConfigError(f"show: there is no '{name}': known: {', '.join(known)}")
 
     def score(self, value: float, metric: str, sign: str = "") -> str:
-        """Return a score in percent; that of an error in the unit of the labels."""
+        """Return a score in percent; that of an error in the unit of the labels; - for NaN."""
+        if math.isnan(value):
+            return "-"
         if metric_of(metric).is_error:
             return f"{value:{sign}z.{self.decimals + 2}f}"
         return f"{100 * value:{sign}z.{self.decimals}f}"  # z: no -0.0
@@ -171,7 +173,8 @@ def pair_table(column: MetricComparison, layout: Layout) -> DataFrame:
         interval = "-" if math.isnan(pair.low) else f"{low} to {high}"
         p_value = Bold(p_text(pair.p)) if pair.significant else p_text(pair.p)
         names = f"{pair.first} - {pair.second}"
-        lines.append([names, difference, interval, f"{pair.beats:.2f}", p_value])
+        beats = "-" if math.isnan(pair.beats) else f"{pair.beats:.2f}"
+        lines.append([names, difference, interval, beats, p_value])
     return text_table(heads, lines)
 
 

@@ -66,9 +66,14 @@ class RunConfig(RunSettings):
         except ConfigError as error:
             problems.append(str(error))
         if "metric" in self.model_fields_set:
-            metrics = {metric for name in KINDS.names() for metric in KINDS.get(name).metrics}
+            by_kind = {name: KINDS.get(name).metrics for name in KINDS.names()}
+            metrics = set().union(*by_kind.values())
             if self.metric not in metrics:
-                problems.append(f"metric: {self.metric}: {did_you_mean(self.metric, metrics)}")
+                metrics = set(by_kind.get(self.kind or "", metrics))
+                similar = sorted(name for name in metrics if self.metric.lower() in name)
+                hint = f"write {' or '.join(similar)}" if len(similar) > 1 else ""
+                hint = hint or did_you_mean(self.metric, metrics)
+                problems.append(f"metric: {self.metric}: {hint}")
 
         def fill(registry: Registry, choice: PluginChoice) -> PluginChoice:
             if unknown and (choice.name not in registry.names() or not choice.options):
@@ -291,7 +296,9 @@ def load_config(path: UserPath | None = None, **overrides: Any) -> RunConfig:
         overrides: Settings by name; they take precedence over the file.
 
     Raises:
-        ConfigError: The file cannot be read, or a setting is unknown or invalid.
+        ConfigError: The file cannot be read, or a setting is unknown or invalid. Whether there are
+            such plug-ins, options and metrics is checked by :meth:`RunConfig.resolved`, with which
+            training begins.
 
     Examples:
         >>> config = load_config(aux="l3mask", weights={"fixed": {"alpha": 0.3}}, epochs=3)

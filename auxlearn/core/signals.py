@@ -91,6 +91,12 @@ def interruptible() -> StopRequest:
     return StopRequest(requested=True)
 
 
+def ignore_signals() -> None:
+    """Let a command that has ended end: an interruption would be a traceback of the interpreter."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _leave_terminal(number: int) -> None:
     """After SIGHUP, write to nowhere: the terminal is gone, and writing to it would fail."""
     if number != signal.SIGHUP:

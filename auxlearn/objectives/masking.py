@@ -194,7 +194,10 @@ def mirrored(probabilities: Tensor, maskable: Tensor) -> Tensor:
 def choose_units(
     probabilities: Tensor, units: Tensor, maskable: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Choose whole units with the mean probability of their tokens, by one draw each."""
+    """Choose whole units with the mean probability of their tokens, by one draw each; tokens of
+    a negative unit are never chosen.
+    """
+    maskable = maskable & (units >= 0)
     width = int(units.max()) + 1 if units.numel() else 0
     present = torch.zeros(len(units), width, dtype=torch.float64)
     rows = torch.arange(len(units))[:, None].expand_as(units)[maskable]

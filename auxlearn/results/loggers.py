@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -99,6 +100,14 @@ def numbers(entry: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in entry.items() if name not in ("kind", "step")}
 
 
+def tracked_name(name: str) -> str:
+    """Return the name of a set as every tracker takes it; one that is changed ends with a digest,
+    so that no two become one.
+    """
+    plain = re.sub(r"[^\w.\- ]", "_", name)
+    return name if plain == name else f"{plain}_{sha256(name.encode()).hexdigest()[:4]}"
+
+
 class ForwardingReporter(Reporter):
     """Forwards all calls to a reporter, and log entries to trackers until one fails."""
 
@@ -121,7 +130,7 @@ class ForwardingReporter(Reporter):
     def log_scores(self, results: RunResults) -> None:
         """Send the scores of the exported checkpoint on every evaluated set to the trackers."""
         scores = {
-            f"final/{name}/{metric}": value
+            f"final/{tracked_name(name)}/{metric}": value
             for name, evaluation in results.evaluations.items()
             for metric, value in evaluation.all.metrics.items()
         }
@@ -211,9 +220,6 @@ MLFLOW_IDENTITY, FOLDER = "auxlearn.id", "auxlearn.folder"
 #: Longest value of a parameter that every store accepts.
 LONGEST = 500
 
-#: Characters that MLflow refuses in the name of a metric, such as that of an evaluated set.
-_REFUSED = re.compile(r"[^/\w.\- :]")
-
 
 @register_reporter("mlflow")
 class MLflow(RunReporter):
@@ -239,7 +245,7 @@ class MLflow(RunReporter):
             self._id = self._begin()
         now, step = int(time.time() * 1000), entry["step"]
         metrics = [
-            self._entities.Metric(_REFUSED.sub("_", name), float(value), now, step)
+            self._entities.Metric(name, float(value), now, step)
             for name, value in numbers(entry).items()
         ]
         self._client.log_batch(self._id, metrics=metrics)

@@ -70,6 +70,7 @@ class LearnedWeighting(LossWeighting):
     :class:`~auxlearn.weighting.state.OptimizerState` of it as an attribute.
     """
 
+    Options = LearnedOptions
     options: LearnedOptions
 
     @abstractmethod
@@ -143,6 +144,7 @@ class LogitWeighting(LearnedWeighting):
         optimizer: Optimizer of the logits.
     """
 
+    Options = LogitOptions
     options: LogitOptions
 
     def __init__(self, options: LogitOptions, objectives: Sequence[str]) -> None:

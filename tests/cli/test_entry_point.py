@@ -257,6 +257,18 @@ def test_a_program_that_ends_looks_for_no_cycles():
     assert shown.endswith("True\n")
 
 
+def test_a_program_that_ends_is_not_interrupted():
+    """What it was asked for is done, and Python has no handler of one line any more."""
+    code = (
+        "import atexit, os, signal, sys; sys.argv[1:] = ['--version']; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from auxlearn.cli import main; from auxlearn.core.signals import SIGNALS; "
+        "[atexit.register(os.kill, os.getpid(), number) for number in SIGNALS]; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+
+
 def test_python_m_auxlearn_is_the_program():
     command = [sys.executable, "-m", "auxlearn", "--version"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout

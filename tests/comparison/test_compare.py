@@ -119,6 +119,8 @@ def test_single_runs_are_methods_by_their_settings(make_sweep, tmp_path):
     (paths[-1] / "results.json").unlink()
     comparison = auxlearn.compare(*paths)
     assert comparison.notes == [f"left out, as they have not finished: {paths[-1]}"]
+    text = auxlearn.compare(paths[0], paths[-2]).to_markdown(show=["pairs"])
+    assert "| single task - random_mlm, fixed | - | - | - | 1.000 |" in text
     os.mkfifo(paths[-1] / "results.json")
     assert "results.json is neither a file nor a folder" in refused(*paths)
     (paths[-1] / "results.json").unlink()

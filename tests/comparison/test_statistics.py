@@ -297,6 +297,14 @@ def test_bars_join_the_largest_groups_that_do_not_differ():
     assert cliques(near) == [("a", "b", "c")]
 
 
+def test_methods_without_a_common_seed_have_no_difference():
+    (pair,) = compare_methods(constant_column({"a": {0: 0.9}, "b": {1: 0.6}}))
+    assert pair.seeds == 0
+    assert math.isnan(pair.difference)
+    assert math.isnan(pair.beats)
+    assert not pair.significant
+
+
 def test_wins_ties_and_losses_count_significant_differences():
     same = dict.fromkeys(range(5), 0.6)
     column = constant_column({"a": dict.fromkeys(range(5), 0.9), "b": same, "c": dict(same)})

@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM
 from auxlearn.objectives import masking
 from auxlearn.objectives.masking import (
     choose,
+    choose_units,
     corrupt,
     frequency_cross_entropy,
     rescale_to_mean,
@@ -179,6 +180,21 @@ def test_padding_changes_no_draw(lengths, pad, seed):
     for narrow, wide in zip(draw(0), draw(pad), strict=True):
         assert torch.equal(wide[:, :width], narrow)
         assert not wide[:, width:].any()
+
+
+def test_tokens_without_a_unit_are_never_chosen():
+    units = torch.tensor([[0, 0, 1, 1], [0, -1, -1, 1], [-1, -1, -1, -1]])
+    here = torch.ones_like(units, dtype=torch.bool)
+    for part in (slice(0, 3), slice(2, 3)):
+        chosen = choose_units(here[part].double(), units[part], here[part], generator())
+        assert torch.equal(chosen, units[part] >= 0)
+
+
+@pytest.mark.parametrize("share", [-0.1, float("nan"), 0.95])
+def test_shares_of_no_whole_are_refused(share):
+    ids = torch.tensor([[1, 2]])
+    with pytest.raises(ValueError, match="must be shares of one whole"):
+        corrupt(ids, ids > 0, MASK, RANDOM_IDS, generator(), mask_share=share, random_share=0.1)
 
 
 def test_only_chosen_positions_change_and_the_input_stays():

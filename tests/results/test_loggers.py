@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -101,6 +102,24 @@ def test_a_store_that_mlflow_refuses_is_one_line(tracking, reporter_of, monkeypa
     monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE")
     with one_line(ConfigError, "reporter mlflow: ", "set `MLFLOW_ALLOW_FILE_STORE=true`"):
         reporter_of("mlflow")
+
+
+def test_sets_whose_names_a_tracker_refuses_stay_apart(tracking, reporter_of, tmp_path):
+    sets = ("age<50", "age>50", "in domain")
+    scores = [SimpleNamespace(all=SimpleNamespace(metrics={"accuracy": n / 8})) for n in range(3)]
+    results = SimpleNamespace(steps=7, evaluations=dict(zip(sets, scores, strict=True)))
+    for name in ("mlflow", "tensorboard"):
+        with closing(reporter_of(name)) as reporter:
+            reporter.log_scores(results)
+    client = tracking.MlflowClient()
+    (experiment,) = client.search_experiments(filter_string="name = 'auxlearn'")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert sorted(found.data.metrics.values()) == [0, 0.125, 0.25]
+    assert found.data.metrics["final/in domain/accuracy"] == 0.25
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    tags = events.Tags()["scalars"]
+    assert sorted(events.Scalars(tag)[0].value for tag in tags) == [0, 0.125, 0.25]
 
 
 def test_what_mlflow_has_no_room_for_is_seen_to_be_cut(tracking, tmp_path):

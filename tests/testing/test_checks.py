@@ -13,6 +13,7 @@ from auxlearn.core.registry import KINDS, LOSSES, TASKS, WEIGHTINGS, register_lo
 from auxlearn.plugins import (
     AuxiliaryTask,
     GramWeighting,
+    LogitWeighting,
     LossWeighting,
     MaskedLanguageModelling,
     PrimaryLoss,
@@ -277,6 +278,19 @@ class WrongNumber(Half):
         return torch.ones(2, dtype=torch.float64)
 
 
+class ByLosses(LogitWeighting):
+    """It has the options of its base class."""
+
+    name = "by_losses"
+
+    def learn(self, step):
+        self.step_with(step)
+        self.apply_weight_gradient(-torch.stack([*step.losses.values()]))
+
+    def step_with(self, step):
+        LossWeighting.step(self, step)
+
+
 class BelowZero(GramWeighting):
     name = "below_zero"
 
@@ -304,6 +318,7 @@ class LeavesGradients(Half):
         (NoStep, "step", "no parameter has changed"),
         (LeavesGradients, "step", r"left in \.grad"),
         (Half, "step", "3 steps of 3 objectives"),
+        (ByLosses, "step", "3 steps of 3 objectives"),
         (BelowZero, "step", r"1\.00, -0\.50, 0\.00; warning: a weight below zero raises"),
         (Half, "weights", r"0\.50, 0\.50, 0\.50"),
     ],
@@ -346,6 +361,10 @@ def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path):
     assert done.exit_code == 1
     assert "loss 'no_scalar'" in done.output
     assert re.search(r"loss +failed +loss returns shape \(4, 3\), not a scalar", done.output)
+
+
+def test_options_of_a_weighting_are_given_to_its_check():
+    assert "step" in call("check", "fixed", "--alpha", "0.5").output
 
 
 @pytest.mark.parametrize(
