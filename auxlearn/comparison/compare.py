@@ -207,6 +207,9 @@ def _columns(
     power: bool,
 ) -> Iterator[MetricComparison]:
     """Yield the columns of a data set: of the given sets, or of all but dev beside test."""
+    if data.folds and (restarts or power):
+        name = "restarts" if restarts else "power"
+        raise ConfigError(f"{name}: the folds of a cross-validation are no seeds: leave it out")
     evaluated = dict.fromkeys(name for method in data.methods for name in method.sets)
     in_order = sorted(evaluated, key=lambda name: (name == "dev") - (name == "test"))
     default = [name for name in in_order if name != "dev" or "test" not in evaluated]
@@ -240,10 +243,6 @@ def _block(
 
 def _restarts(column: MetricComparison, runs: DatasetRuns, count: int) -> dict[str, Restarts]:
     """Return the best of several seeds of every method without auxiliary tasks."""
-    if runs.folds:
-        raise ConfigError(
-            "restarts: the folds of a cross-validation are no seeds: leave restarts out"
-        )
     restarts = {}
     for method in runs.methods:
         by_seed = column.scores.get(method.name, {})
@@ -314,9 +313,9 @@ def example_intervals(results: RunResults, name: str) -> dict[str, tuple[float, 
 
 
 def _detectable(column: MetricComparison, against: str | None) -> float:
-    """Return the minimum detectable difference; NaN over folds and for a single method."""
+    """Return the minimum detectable difference; NaN for a single method."""
     methods = len(column.scores)
-    if column.by_fold or methods < 2:
+    if methods < 2:
         return math.nan
     one_sided = against in column.scores
     return minimum_detectable_difference(column.pairs, methods, column.examples, one_sided)

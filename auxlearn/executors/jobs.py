@@ -74,8 +74,8 @@ class Executor(ABC):
     """Runs jobs in processes of their own, ``slots`` at a time with ``threads`` each.
 
     One that is registered by ``register_executor`` is made as ``cls(jobs=..., threads=...,
-    folder=..., **options)``: what the user has asked for, ``None`` if nothing, and the folder of
-    the sweep.
+    folder=..., **options)``: what the user has asked for, ``None`` if nothing, the folder of the
+    sweep, and the fields of its ``Options``.
     """
 
     name: ClassVar[str]

@@ -288,5 +288,6 @@ def test_what_cannot_be_restarted_is_refused(make_sweep, tmp_path):
         report(folder.path, output=out, restarts=3)
     assert not out.exists()
     folds = make_sweep(right, "folds", grid=METHODS, folds=2, seeds=6)
-    with pytest.raises(UserError, match="folds of a cross-validation are no seeds"):
-        compare(folds.path, restarts=2)
+    for asked in ({"restarts": 2}, {"power": True}):
+        with pytest.raises(UserError, match="folds of a cross-validation are no seeds"):
+            compare(folds.path, **asked)
