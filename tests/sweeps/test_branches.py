@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 import auxlearn
 from auxlearn.core.config import RunConfig
 from auxlearn.core.errors import ConfigError, Interrupted, UserError
+from auxlearn.executors.jobs import Outcome
 from auxlearn.results.record import RunResults
 from auxlearn.training.loop import TrainingLoop
 from auxlearn.training.train import train_resolved
@@ -246,6 +247,13 @@ def test_executors_give_the_same_results(whole, config, decide, tmp_path):
 def test_a_failed_branch_of_an_executor_is_named(config):
     with pytest.raises(UserError, match=r"branch supervised 0\.5: supervised needs a labelled"):
         train(config(aux=["supervised"]), executor=InlineExecutor())
+
+    class Killed(InlineExecutor):
+        def submit(self, job):
+            self._ended.append(Outcome(job.digest, "killed", "it was killed"))
+
+    with pytest.raises(UserError, match="it was killed: run the same command again to resume"):
+        train(config(), executor=Killed())
 
 
 def test_without_auxiliary_tasks_there_is_one_run(config, tmp_path):

@@ -41,7 +41,7 @@ from auxlearn.core.signals import StopRequest
 from auxlearn.data.dataset import TextDataset
 from auxlearn.data.memory import save_folder
 from auxlearn.encoders.device import usual_torch
-from auxlearn.executors.jobs import Executor, Job, run_jobs
+from auxlearn.executors.jobs import PASSING, Executor, Job, run_jobs
 from auxlearn.kinds.base import kind_of
 from auxlearn.kinds.metrics import sign
 from auxlearn.results.account import account_of_branches
@@ -301,7 +301,10 @@ class _Training:
                         stop.requested = True
                     elif outcome.state != "finished":
                         executor.stop()
-                        raise RunError(f"branch {titles[outcome.digest]}: {outcome.error}")
+                        again = outcome.state in PASSING
+                        advice = ": run the same command again to resume" if again else ""
+                        title = titles[outcome.digest]
+                        raise RunError(f"branch {title}: {outcome.error}{advice}")
                     else:
                         for line in outcome.messages:
                             shown.message(line)
