@@ -334,7 +334,7 @@ def _owner(flag: str, owners: Mapping[str, list[_Owner]]) -> _Owner:
             if option_flag(owner.name, owner.option) == written
         ]
         if named:
-            raise ConfigError(f"option '{flag}' goes by the new name: write {' or '.join(named)}")
+            raise ConfigError(f"option '{flag}' goes by the name given: write {' or '.join(named)}")
         raise ConfigError(_not_chosen(written) or _unknown(flag, owners))
     return who[0]
 

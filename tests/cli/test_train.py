@@ -244,7 +244,7 @@ WRONG = {
     "--weights 0.3": "unknown weighting '0.3': for a share write --weights fixed --fixed-alpha 0.3",
     "--aux l3mask,simcse": "unknown auxiliary task 'l3mask,simcse': several are named one by one",
     "--aux random_mlm:a --random-mlm-probability 0.2": "option '--random-mlm-probability' goes by "
-    "the new name: write --a-probability",
+    "the name given: write --a-probability",
     "--metric f1": "metric: f1: write macro_f1 or micro_f1 or span_f1",
     "--metric f1 --kind token_classification": "metric: f1: did you mean 'span_f1'?",
     "--weights meta,tartan": "unknown weighting 'meta,tartan': did you mean 'tartan'",

@@ -364,7 +364,9 @@ def test_the_command_prints_a_table_and_says_by_its_exit_code(tmp_path):
 
 
 def test_options_of_a_weighting_are_given_to_its_check():
-    assert "step" in call("check", "fixed", "--alpha", "0.5").output
+    done = call("check", "fixed", "--alpha", "0.2")
+    assert done.exit_code == 0
+    assert "0.80, 0.10, 0.10" in done.output
 
 
 @pytest.mark.parametrize(
