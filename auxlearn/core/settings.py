@@ -174,6 +174,11 @@ class PluginChoice(Settings):
     @classmethod
     def _short_forms(cls, value: Any) -> Any:
         if isinstance(value, str):
+            if "{" in value:
+                raise ValueError(
+                    "write its name alone: options are a mapping in a file or in Python, and flags "
+                    "of their own on the command line"
+                )
             value = {value: {}}
         is_mapping = isinstance(value, dict)
         if isinstance(value, cls) or (is_mapping and value.keys() <= {"name", "title", "options"}):

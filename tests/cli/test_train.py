@@ -248,6 +248,9 @@ WRONG = {
     "--metric f1": "metric: f1: write macro_f1 or micro_f1 or span_f1",
     "--metric f1 --kind token_classification": "metric: f1: did you mean 'span_f1'?",
     "--weights meta,tartan": "unknown weighting 'meta,tartan': did you mean 'tartan'",
+    "--aux {random_mlm:{probability:0.3}}": "command line: aux.0: write its name alone: "
+    "options are a mapping in a file or in Python, and flags of their own on the command line",
+    "--weights {meta:{every:2}}": "command line: weights: write its name alone: options are",
     "--kind a,b": "unknown kind of labels 'a,b': known: classification, dependency",
     "--report-to -x": "unknown reporter '-x': known: mlflow",
     "--plugin nowhere.py": "plug-in file nowhere.py does not exist",
