@@ -24,6 +24,7 @@ class Killed(RandomMLM):
 
     def loss(self, encoder, batch, generator):
         self.calls += 1
+        print("words of the plug-in", flush=True)
         if self.calls == 4 and not os.path.exists(os.environ["AUXLEARN_TEST_SAFE"]):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().loss(encoder, batch, generator)

@@ -98,8 +98,13 @@ def test_every_kind_of_failure_is_named(sweep_file, tmp_path):
     assert {record.cell["aux"]: record.state for record in records} == states
 
 
-def test_a_killed_trial_is_named_and_the_next_start_resumes_it(sweep_file, tmp_path, monkeypatch):
-    """The exit code is 1. The trial that is killed is the last, as another worker takes seconds."""
+def test_a_killed_trial_is_named_and_the_next_start_resumes_it(
+    sweep_file, tmp_path, monkeypatch, capfd
+):
+    """The exit code is 1, and what a plug-in prints is in the log of its trial alone.
+
+    The trial that is killed is the last, as another worker takes seconds.
+    """
     safe = tmp_path / "safe"
     monkeypatch.setenv("AUXLEARN_TEST_SAFE", str(safe))
     path = sweep_file(
@@ -117,13 +122,15 @@ def test_a_killed_trial_is_named_and_the_next_start_resumes_it(sweep_file, tmp_p
     }
     assert "SIGKILL" in trials["killed"]["error"]
     assert "1 of 2 trials finished" in done.output
+    log = out / "logs" / f"{trials['killed']['digest']}.log"
+    assert log.read_text().count("words of the plug-in") == 4
+    assert "words of the plug-in" not in done.output + "".join(capfd.readouterr())
 
     safe.write_text("")  # the next start resumes the killed trial and runs no other
     records = run_sweep(read_sweep(path), SweepFolder(out), resumed := InlineExecutor())
     assert [list(job.config["aux"][0]) for job in resumed.jobs] == [["killed"]]
     assert [record.state for record in records] == ["finished", "finished"]
-    log = (out / "logs" / f"{trials['killed']['digest']}.log").read_text()
-    assert log == "" or "Traceback" not in log
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
