@@ -21,7 +21,8 @@ def minimum_detectable_difference(
     pairs: Sequence[Pair], methods: int, examples: int, against: bool = False
 ) -> float:
     """Return the true difference of one method from all others, which are equal, that the tests of
-    :mod:`auxlearn.comparison.statistics` find with probability :data:`POWER`.
+    :mod:`auxlearn.comparison.statistics` find with probability :data:`POWER`; infinite if there is
+    none, or no noise in the pairs to simulate.
     """
     seeds = min((pair.seeds for pair in pairs), default=0)
     if seeds < MINIMUM_SEEDS:
@@ -33,7 +34,7 @@ def minimum_detectable_difference(
     shared = max(0.0, by_examples - interaction)  # the same for all seeds
     total = by_seeds + shared
     if total == 0:
-        return 0.0
+        return math.inf
     # The shares of the variance are rounded, so that similar comparisons share one simulation.
     shares = [round(part / total, 2) for part in (shared, by_examples, interaction)]
     return _smallest_shift(seeds, methods, examples, against, *shares) * math.sqrt(total)

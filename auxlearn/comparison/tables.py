@@ -248,7 +248,8 @@ def legend(
     if not all(math.isnan(column.detectable) for block in blocks for column in block.columns):
         lines.append(
             "Detectable: if one method is truly better than all others by this much, its "
-            f"difference from another is significant with probability {POWER:g}."
+            f"difference from another is significant with probability {POWER:g}; none: the runs "
+            "are too few, or too equal, to say."
         )
     if restarts:
         lines.append(

@@ -27,6 +27,7 @@ from typing import Any
 
 from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_fault
 from auxlearn.core.files import content_digest
+from auxlearn.core.validation import Settings
 
 _PLUGIN_MODULE = "auxlearn_plugin_"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -41,6 +42,9 @@ _INTERFACE = {
     "executor": ("Executor", ("submit", "wait", "stop", "close", "Options")),
     "kind of labels": ("Kind", ("read", "loss", "scores")),
 }
+
+#: Members of classes that hold several names; a text in their place would be read by its letters.
+_NAMES = ("kinds", "refuses", "text_columns", "label_columns", "columns_beside", "means")
 
 #: Kinds of plug-in of which a run takes several.
 _SEVERAL = ("auxiliary task", "reporter")
@@ -158,11 +162,16 @@ class Registry:
                 "auxlearn.plugins, and define them"
             )
         options = getattr(cls, "Options", None)
-        if "Options" in needed and not hasattr(options, "model_fields"):
+        if "Options" in needed and not (
+            isinstance(options, type) and issubclass(options, Settings)
+        ):
             raise ConfigError(
                 f"{which}: Options is no class of settings: derive it from Settings of "
                 "auxlearn.plugins"
             )
+        for member in _NAMES:
+            if isinstance(value := getattr(cls, member, ()), str):
+                raise ConfigError(f"{which}: {member} is a text: write a tuple, ({value!r},)")
 
     def code_digests(self, name: str) -> Mapping[str, str]:
         """Return digests of the code of a plug-in as this process has imported it."""

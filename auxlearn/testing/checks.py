@@ -361,7 +361,8 @@ def report(
     """Return the report of a plug-in of any kind, whatever it finds; to kill and ``resume`` a whole
     run takes as long as all other checks.
     """
-    if not isinstance(choice[0], str) and not isinstance(getattr(choice[0], "name", None), str):
+    is_class = isinstance(choice[0], type) and isinstance(getattr(choice[0], "name", None), str)
+    if not isinstance(choice[0], str) and not is_class:
         raise ConfigError(
             f"{describe(choice[0])} is no registered {registry.kind}: decorate the class by the "
             "register function of auxlearn.plugins"

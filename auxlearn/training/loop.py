@@ -195,7 +195,7 @@ class TrainingLoop(Loop):
         else:
             with calling(self.weighting, "step"):
                 self.weighting.step(self.training_step)
-            check_stepped(self.weighting, self.training_step.losses)
+            check_stepped(self.weighting, bool(self.training_step.losses), "computes no loss")
         self.state.step += 1
         losses = self.training_step.losses
         measured = {Quantity.LOSS.key(name): loss for name, loss in losses.items()}
@@ -206,6 +206,7 @@ class TrainingLoop(Loop):
         if step % LOG_EVERY == 0:
             self._log()
         if step % self.eval_steps == 0 or step == self.total_steps:
+            check_stepped(self.weighting, self.training_step.has_trained, "trains nothing")
             self._evaluate()
             self.save()
 

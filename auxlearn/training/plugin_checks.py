@@ -114,11 +114,11 @@ def check_prepared(plugin: object, name: str) -> None:
         raise PluginError(f"{plugin_title(plugin, name)} is not ready after prepare: {wrong}")
 
 
-def check_stepped(weighting: object, losses: Collection[str]) -> None:
-    """Refuse a rule whose step has computed no loss, so that nothing is trained."""
-    if not losses:
+def check_stepped(weighting: object, done: bool, fault: str) -> None:
+    """Refuse a rule whose steps have not done what trains a model."""
+    if not done:
         raise PluginError(
-            f"step of {plugin_title(weighting)} computes no loss: call step.backward(weights) or "
+            f"step of {plugin_title(weighting)} {fault}: call step.backward(weights) or "
             "step.gradients(), then step.optimizer_step()"
         )
 

@@ -107,6 +107,10 @@ class RunStep:
         # Number, from 1, and weights of the first step with a weight that is no number.
         self.unusable: tuple[int, dict[str, float]] | None = None
         self._warned_about_attention = False
+        # Every training changes it, the bias of the classification head as a rule.
+        self._least = min(self.parameters, key=Tensor.numel)
+        self._least_before = self._least.detach().clone()
+        self._stepped = False
         self._checked: set[str] = set()
         self._observed = Observed(encoder)
 
@@ -361,7 +365,13 @@ class RunStep:
                 )
             yield
 
+    @property
+    def has_trained(self) -> bool:
+        """Whether an optimizer step was made, or a rule has changed parameters by itself."""
+        return self._stepped or not torch.equal(self._least, self._least_before)
+
     def optimizer_step(self) -> None:
+        self._stepped = True
         clipped_step(self.optimizer, self._clipping_groups(), self.max_grad_norm, self.scaler)
 
     def _clipping_groups(self) -> list[list[nn.Parameter]]:

@@ -227,6 +227,14 @@ def test_two_seeds_tell_nothing_apart():
     assert minimum_detectable_difference([pair], 2, 100) == math.inf
 
 
+def test_without_noise_nothing_is_said_to_be_detectable():
+    """Equal predictions show no noise to simulate, and no difference is significant among them."""
+    column = constant_column({name: dict.fromkeys(range(3), 0.9) for name in "ab"})
+    (pair,) = compare_methods(column)
+    assert (pair.p, pair.noise.total) == (1.0, 0.0)
+    assert minimum_detectable_difference([pair], 2, 100) == math.inf
+
+
 def test_the_mean_of_data_sets_has_the_variance_of_independent_values():
     """By Satterthwaite's formula, written out for each source."""
     noises = [

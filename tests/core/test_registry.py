@@ -11,6 +11,7 @@ from hashlib import sha256
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
+import pydantic
 import pytest
 
 from auxlearn.core import registry
@@ -23,8 +24,13 @@ from auxlearn.core.registry import (
     WEIGHTINGS,
     Registry,
     load_plugin,
+    register_kind,
+    register_loss,
 )
 from auxlearn.core.settings import PluginChoice
+from auxlearn.core.validation import Settings
+from auxlearn.kinds.regression import Regression
+from auxlearn.losses.base import PrimaryLoss
 from auxlearn.tasks.base import AuxiliaryTask
 from tests.helpers import one_line
 
@@ -44,7 +50,7 @@ class Usable:
 #: The same in a file.
 BODY = """
     prepare = loss = items = state_dict = None
-    Options = type("Options", (), {"model_fields": {}})
+    from auxlearn.plugins import Settings as Options
 """
 
 
@@ -74,9 +80,18 @@ def test_a_built_in_name_is_taken_before_it_is_loaded_and_functions_are_not_regi
     for base, missing in ((object, "prepare, loss, items"), (AuxiliaryTask, "loss")):
         with one_line(ConfigError, f"does not define {missing}", "derive it from AuxiliaryTask"):
             tasks.register("mine")(type("Mine", (base,), {}))
-    with one_line(ConfigError, "Options is no class of settings"):
-        tasks.register("mine")(type("Mine", (Usable,), {"Options": int}))
+    for options in (int, pydantic.BaseModel, Settings()):
+        with one_line(ConfigError, "Options is no class of settings: derive it from Settings"):
+            tasks.register("mine")(type("Mine", (Usable,), {"Options": options}))
     assert "mine" not in tasks.names()
+
+
+def test_a_text_in_the_place_of_names_is_refused():
+    """It would be read by its letters, or as what it is part of."""
+    with one_line(ConfigError, "kinds is a text: write a tuple, ('regression',)"):
+        register_loss("mine")(type("Mine", (PrimaryLoss,), {"kinds": "regression", "loss": len}))
+    with one_line(ConfigError, "label_columns is a text: write a tuple, ('stars',)"):
+        register_kind("mine")(type("Mine", (Regression,), {"label_columns": "stars"}))
 
 
 @pytest.mark.parametrize("name", ["", "Mine", "2nd", "my task", "a.b", "_x", "ü", "a\n"])

@@ -145,6 +145,10 @@ RULES: dict[str, tuple[str, str]] = {
         "return 2 finite weights",
     ),
     "computes no loss": (rule(more="def step(self, step):\n    pass"), "backward"),
+    "makes no optimizer step": (
+        rule(more="def step(self, step):\n    step.backward(self.weights)"),
+        "trains nothing: call step.backward(weights) or step.gradients(), then step.optimizer_step",
+    ),
     "logs what is no number": (
         rule(more="def metrics(self):\n    return {'temperature': 'high'}"),
         "metrics",

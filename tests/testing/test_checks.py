@@ -402,7 +402,11 @@ def test_an_unknown_device_is_one_line():
         check_loss("focal", device="tpu")
 
 
-@pytest.mark.parametrize("cls", [None, nn.Linear, type("Bare", (AuxiliaryTask,), {})])
+#: An object of a class that is registered.
+OBJECT = TASKS.get("simcse")(TASKS.options("simcse")())
+
+
+@pytest.mark.parametrize("cls", [None, nn.Linear, type("Bare", (AuxiliaryTask,), {}), OBJECT])
 def test_what_is_not_registered_is_one_line(cls):
     with one_line(ConfigError, "is no registered auxiliary task: decorate the class"):
         check_task(cls)
