@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,12 @@ def _plugins_of(plan: SweepFile) -> list[str]:
 def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
     from auxlearn.results.console import print_results
     from auxlearn.results.tables import text_table
-    from auxlearn.sweeps.execute import check_sources, trial_state
-    from auxlearn.sweeps.plan import number_of_trials, rounds
+    from auxlearn.sweeps.execute import check_sources, dev_metrics, has_ended, trial_state
+    from auxlearn.sweeps.plan import known_trials, number_of_trials
     from auxlearn.training.inputs import InputReader
 
-    trials = next(rounds(plan, lambda trials: None))
-    total = number_of_trials(plan)
     reader = InputReader()
+    trials, whole = known_trials(plan, partial(has_ended, folder), partial(dev_metrics, folder))
     states = {trial.digest: trial_state(folder, trial, reader) for trial in trials}
     left = [trial for trial in trials if states[trial.digest] in ("", "changed")]
     check_sources(plan, left, reader)
@@ -134,11 +134,12 @@ def _dry_run(plan: SweepFile, folder: SweepFolder) -> None:
     ]
     axes = trials[0].cell if trials else ()
     done = list(states.values()).count("finished")
+    total = str(len(trials)) if whole else f"at most {number_of_trials(plan):,}"
     print_results(
         text_table([*axes, "seed", "trial", "state"], rows),
         f"{total} trials, {done} of them finished",
     )
-    if plan.search and total > len(trials):
+    if not whole:
         print_results(f"the search suggests further trials from the results of these {len(trials)}")
 
 

@@ -192,6 +192,11 @@ class Comparison:
     def to_text(self, form: str, decimals: int = 1, show: Sequence[str] = ()) -> str:
         """Return the comparison as ``markdown``, ``latex`` or ``csv``."""
         if form == "csv":
+            if "pairs" in show:
+                raise ConfigError(
+                    "show: csv has a row for each method, and none for pairs: write markdown or "
+                    "latex, or see the pairs.csv of --output (pairs_frame() in Python)"
+                )
             return to_csv(self.to_frame())
         write = {"markdown": self.to_markdown, "latex": self.to_latex}
         if not isinstance(form, str) or form not in write:

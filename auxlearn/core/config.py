@@ -309,4 +309,9 @@ def load_config(path: UserPath | None = None, **overrides: Any) -> RunConfig:
         auxlearn.core.errors.ConfigError: settings: unknown key 'epoch': did you mean 'epochs'?
     """
     values = {} if path is None else read_yaml(str(path), "configuration", ConfigError)
-    return validate(RunConfig, {**values, **overrides}, str(path or "settings"))
+    try:
+        return validate(RunConfig, {**values, **overrides}, "settings")
+    except ConfigError:
+        if path is not None:
+            validate(RunConfig, values, str(path))  # where the fault is one of the file, name it
+        raise

@@ -312,7 +312,10 @@ def without_labels(table: Table, columns: Columns, name: str) -> Split:
     """Return the texts of a table as a split without labels, whatever these are."""
     columns = with_kind_of(table, columns)
     kind = kind_of(columns.kind)
-    labels = {_found_columns(table, columns, kind).label, *kind.label_columns}
+    found = _found_columns(table, columns, kind)
+    if found.text not in table.columns:  # said with all columns
+        raise no_column(table, found.text, "text")
+    labels = {found.label, *kind.label_columns}
     kept = {name: values for name, values in table.columns.items() if name not in labels}
     return to_split(parse_examples(replace(table, columns=kept), columns, labelled=False), name)
 

@@ -143,10 +143,11 @@ def data_files(folder: Path) -> dict[str, list[Path]]:
     inner = split_folders(folder)
     if not found and (inner or (folder / "data").is_dir()):
         return inner or data_files(folder / "data")
-    if inner:
+    beside = inner or [path.name for path in _entries(folder) if _is_split_folder(path)]
+    if found and beside:
         raise DataError(
             f"{shown} has tables ({some_of(path.name for path in found)}) and the folders "
-            f"{some_of(inner)}, which would be left out: keep one of both"
+            f"{some_of(beside)}, which would be left out: keep one of both"
         )
     stems = {path.stem for path in found}
     found = [
@@ -238,6 +239,12 @@ def split_folders(folder: Path) -> dict[str, list[Path]]:
                 "the classes of train: give it another name"
             )
     return found
+
+
+def _is_split_folder(path: Path) -> bool:
+    """Return whether a path is a folder that is named as a split, holds anything, and is no run."""
+    named = path.is_dir() and split_name(path.name) in CORE_SPLITS
+    return named and not (path / "environment.json").is_file() and bool(_entries(path))
 
 
 def _check_inside(path: Path, folder: Path) -> None:

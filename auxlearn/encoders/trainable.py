@@ -89,6 +89,7 @@ class LowRankAdapters:
         self._config: Any = peft.LoraConfig(
             r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets
         )
+        self._targets = targets
         self._encoder = encoder
         body_parameters = encoder.body_parameters()
         poolers_and_heads = encoder.classification_parameters()
@@ -118,6 +119,7 @@ class LowRankAdapters:
         depths = {name: 2 if name.startswith(f"{body}.") else 1 for name in head}  # of a pooler
         modules = {".".join(name.split(".")[:depth]) for name, depth in depths.items()}
         self._config.modules_to_save = sorted(modules)
+        self._config.target_modules = self._targets  # a set by now, whose order is by chance
         self._config.base_model_name_or_path = encoder_source(base)
         self._config.save_pretrained(str(folder))
         save_file(

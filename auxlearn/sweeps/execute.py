@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.errors import Interrupted, RunError, SweepError, plugin_title
@@ -19,6 +20,7 @@ from auxlearn.sweeps.plan import (
     Trial,
     TrialRecord,
     chosen_trials,
+    known_trials,
     mean_dev,
     number_of_trials,
     rounds,
@@ -46,6 +48,18 @@ def trial_state(folder: SweepFolder, trial: Trial, reader: InputReader) -> str:
     if compare_inputs(folder, trial, reader).changed:
         return "changed"
     return "finished" if finished else ""
+
+
+def has_ended(folder: SweepFolder, trial: Trial, retry_failed: bool = False) -> bool:
+    """Return whether a sweep does not run a trial again."""
+    failure = folder.failure(trial.digest)
+    kept = failure is not None and not retry_failed and failure.state not in PASSING
+    return folder.run(trial.digest).finished or kept
+
+
+def dev_metrics(folder: SweepFolder, digest: str) -> Mapping[str, float] | None:
+    """Return the metrics of a trial on dev; ``None`` if it has not finished."""
+    return folder.dev_metrics(digest) if folder.run(digest).finished else None
 
 
 def check_sources(sweep: SweepFile, trials: Iterable[Trial], reader: InputReader) -> None:
@@ -94,6 +108,7 @@ class _SweepRun:
         self.total = number_of_trials(self.sweep)
         self.trials: dict[str, Trial] = {}
         self.ended = 0
+        self._before: set[str] = set()  # trials that had ended when it began
         self._advance: Callable[[int], None] = lambda amount: None  # before the bar is shown
         self._pending: list[Trial] = []  # a trial that another process runs stays here
         self._messages: set[str] = set()
@@ -104,6 +119,11 @@ class _SweepRun:
         with StopRequest() as stop, ExitStack() as stack:
             for trials in rounds(self.sweep, self._score):
                 begins = not self.trials
+                if begins:
+                    ended = partial(has_ended, self.folder, retry_failed=self.retry_failed)
+                    known, whole = known_trials(self.sweep, ended, self._dev_metrics)
+                    self._before = {trial.digest for trial in known if ended(trial)}
+                    self.total = len(known) if whole else self.total
                 reader = self._add(trials)
                 if begins:  # refuse what would fail trials, before the first
                     if self._pending:
@@ -114,7 +134,7 @@ class _SweepRun:
                         settings = self.sweep.pretrain.model_dump(exclude_unset=True)
                         pretrain(**settings, reporter=self.reporter)
                     title = "trials of the sweep"
-                    bar = self.reporter.progress_of_rest(title, self.total, self.ended)
+                    bar = self.reporter.progress_of_rest(title, self.total, len(self._before))
                     self._advance = stack.enter_context(bar)
                 self.folder.save_plan(list(self.trials.values()))
                 if begins:  # no configuration was refused
@@ -125,6 +145,11 @@ class _SweepRun:
             self.reporter.message(
                 f"{self.folder.path} has {others} trials of other plans, which the results leave "
                 "out: delete them, or give each plan an --output of its own"
+            )
+        if repeated := self.total - len(self.trials) if self.sweep.search else 0:
+            self.reporter.message(
+                f"{repeated} of the {self.total} trials that the search has suggested repeat "
+                "others, and are not run again"
             )
         trials = list(self.trials.values())
         chosen = chosen_trials(self.sweep, trials, self._dev_metrics)
@@ -145,7 +170,7 @@ class _SweepRun:
             if state is None:
                 self._pending.append(trial)
             else:
-                self._count()
+                self._count(trial)
                 run = self.folder.run(trial.digest)
                 if state == "finished" and run.lock_path.exists():  # killed just after the results
                     with suppress(RunError), locked_folder(run.path):
@@ -203,7 +228,7 @@ class _SweepRun:
             self._pending.remove(trial)
             if state is None:
                 return self.folder.job(trial, self.executor.threads, self.cache_dir)
-            self._count()
+            self._count(trial)
         return None
 
     def _take(self, outcome: Outcome) -> None:
@@ -219,7 +244,7 @@ class _SweepRun:
             self._spoken.add(cell)
             for line in outcome.messages:
                 self._say_once(line)
-        self._count()
+        self._count(trial)
         parts = [f"{self.ended}/{self.total}", outcome.state, trial.title]
         if outcome.state in FAILURES:
             self.folder.save_failure(trial, outcome)
@@ -229,9 +254,10 @@ class _SweepRun:
             parts.append(f"dev {metric_title(metric)} {dev[metric]:.3f}")
         self.reporter.message("  ".join(parts))
 
-    def _count(self) -> None:
+    def _count(self, trial: Trial) -> None:
         self.ended += 1
-        self._advance(1)
+        if trial.digest not in self._before:
+            self._advance(1)
 
     def _say_once(self, text: str) -> None:
         if text not in self._messages:
@@ -239,8 +265,8 @@ class _SweepRun:
             self.reporter.message(text)
 
     def _dev_metrics(self, digest: str) -> Mapping[str, float] | None:
-        if digest not in self._dev and self.folder.run(digest).finished:
-            self._dev[digest] = self.folder.dev_metrics(digest)
+        if digest not in self._dev and (found := dev_metrics(self.folder, digest)):
+            self._dev[digest] = found
         return self._dev.get(digest)
 
     def _score(self, trials: list[Trial]) -> float | None:

@@ -309,6 +309,20 @@ def rounds(sweep: SweepFile, score: Score) -> Iterator[list[Trial]]:
             study.tell(point, value, failed if value is None else None)
 
 
+def known_trials(
+    sweep: SweepFile, ended: Callable[[Trial], bool], dev: DevMetrics
+) -> tuple[list[Trial], bool]:
+    """Return the trials that are known before any is run, and whether these are all: a search has
+    further ones until the trials of a round have ended.
+    """
+    trials: list[Trial] = []
+    for number, new in enumerate(rounds(sweep, lambda point: mean_dev(point, sweep, dev)), 1):
+        trials += new
+        if sweep.search and not all(map(ended, new)):
+            return trials, number * sweep.search.batch >= sweep.search.trials
+    return trials, True
+
+
 def _titled(axis: str, value: str) -> str:
     """Return a label with its axis if it says nothing alone: a fold, a number that was drawn.
 

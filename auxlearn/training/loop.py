@@ -390,8 +390,10 @@ class TrainingLoop(Loop):
                             "parameter has changed: correct the objective or its data"
                         )
                     rate = self.training_step.schedule.rate
+                    clips = self.config.max_grad_norm > 0
+                    clipping = "a smaller --max-grad-norm" if clips else "--max-grad-norm 1"
                     raise TrainingDiverged(
                         f"the loss of '{name}' became {loss} at step {step}, learning rate "
-                        f"{rate:.3g}: try a lower --learning-rate or a smaller --max-grad-norm"
+                        f"{rate:.3g}: try a lower --learning-rate or {clipping}"
                     )
             check_weights(self.weighting, step, self.training_step.unusable)

@@ -189,7 +189,7 @@ class PretrainFolder:
             return None
         verify_export(self.path)
         self.checkpoints.delete()  # left by a kill just after the results
-        reporter.message(f"{self.path} is finished; these are its results")
+        reporter.message(f"{self.path} is finished: its results are read")
         return record.results
 
     def _read(self) -> _Record | None:

@@ -228,7 +228,7 @@ def load_finished(folder: RunFolder, config: RunConfig, reporter: Reporter) -> R
             f"warning: {folder.path} was trained without {' and '.join(missing)}: delete it to "
             "train again"
         )
-    reporter.message(f"{folder.path} is finished; these are its results")
+    reporter.message(f"{folder.path} is finished: its results are read")
     return results
 
 

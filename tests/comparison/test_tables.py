@@ -171,6 +171,9 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = call("compare", folder.path, "--format", kind)
         assert done.output == compare(folder.path).to_text(kind)
+    done = call("compare", folder.path, "--format", "csv", "--show", "pairs")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "show: csv has a row for each method, and none for pairs" in done.stderr
     for form in ("html", ["csv"]):
         with one_line(ConfigError, f"form: write markdown, latex or csv, got {form!r}"):
             compare(folder.path).to_text(form)

@@ -51,6 +51,16 @@ def test_unknown_names_of_kinds_and_metrics_come_at_once():
     assert metric == "metric: makro_f1: did you mean 'macro_f1'?"
 
 
+def test_a_fault_is_named_where_it_is(tmp_path):
+    path = write(tmp_path / "run.yaml", {"epochs": 3})
+    (line,) = faults({"epochs": "x"}, path)
+    assert line == "settings: epochs: must be a whole number, got 'x'"
+    assert faults({"seeds": 1}, path)[0].startswith("settings: unknown key 'seeds'")
+    write(path, {"epochs": "x"})
+    (line,) = faults({"seed": 1}, path)
+    assert line == f"{path}: epochs: must be a whole number, got 'x'"
+
+
 def test_settings_without_their_names_are_refused():
     for given in ("pydocs", {"epochs": 3}):
         with pytest.raises(ConfigError, match=r"^RunConfig takes settings by name, such as"):

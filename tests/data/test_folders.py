@@ -264,6 +264,14 @@ INCOMPLETE = {
         {"train.csv": ONE, "test/x/1.txt": "a", "test/y/1.txt": "b"},
         "has tables (train.csv) and the folders test, which would be left out",
     ),
+    "a folder of one class beside a table": (
+        {"train.csv": ONE, "test/x/1.txt": "a"},
+        "has tables (train.csv) and the folders test, which would be left out",
+    ),
+    "a folder of texts beside a table": (
+        {"train.csv": ONE, "validation/a.txt": "a"},
+        "has tables (train.csv) and the folders validation, which would be left out",
+    ),
     "a table beside texts by class": (
         {"train/x/1.txt": "a", "train/y/1.txt": "b", "train/scored.csv": ONE},
         "train has tables (scored.csv) beside the folders of its classes, which would be left out",

@@ -117,6 +117,9 @@ def test_saved_adapters_and_their_head_are_read_by_peft(
     adapters.save(tmp_path, "tiny")
     written = json.loads((tmp_path / "adapter_config.json").read_text())
     assert Path(written["base_model_name_or_path"]).is_dir()  # the package's own
+    layers = [name for name, _ in encoder.body.named_modules()]
+    places = [layers.index(name) for name in written["target_modules"]]
+    assert places == sorted(places), "their order is that of the layers, and not by chance"
     base = AutoModelForSequenceClassification.from_pretrained(
         folder, num_labels=len(LABELS), dtype=torch.float32
     )

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -119,11 +120,33 @@ def test_a_search_runs_its_trials_and_chooses_one(sweep_file, start):
     before = results(folder)
     assert start(path)[1].jobs == []
     assert results(folder) == before
-    shown = call("sweep", path, "--dry-run", "--output", folder.path).stdout
-    assert shown.endswith("the search suggests further trials from the results of these 2\n")
-    path.write_text(path.read_text().replace("trials: 3", "trials: 2"))
-    shown = call("sweep", path, "--dry-run", "--output", folder.path).stdout
-    assert shown.endswith("2 trials, 2 of them finished\n")
+    for trials, said in {
+        3: "3 trials, 3 of them finished\n",
+        2: "2 trials, 2 of them finished\n",
+        5: "at most 5 trials, 3 of them finished\n"
+        "the search suggests further trials from the results of these 4\n",
+        4: "4 trials, 3 of them finished\n",
+    }.items():
+        path.write_text(re.sub("trials: .", f"trials: {trials}", path.read_text()))
+        shown = call("sweep", path, "--dry-run", "--output", folder.path).stdout
+        assert shown.endswith(said)
+
+
+def test_points_that_a_search_repeats_are_not_run_again_and_a_line_says_so(
+    sweep_file, start, capsys
+):
+    path = sweep_file(
+        search={"trials": 6, "batch": 2, "sampler": "random", "space": {"batch_size": [8, 16]}},
+        seeds=1,
+    )
+    messages = Messages()
+    records, executor, _ = start(path, reporter=messages)
+    assert len(records) == len(executor.jobs) == 2
+    said = "4 of the 6 trials that the search has suggested repeat others, and are not run again"
+    assert said in messages.lines
+    capsys.readouterr()
+    start(path, reporter=ConsoleReporter())
+    assert capsys.readouterr().err.startswith("trials of the sweep, 2 done before: 0 in ")
 
 
 def test_failures_are_recorded_and_retried_on_request(sweep_file, start, tmp_path):

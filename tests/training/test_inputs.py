@@ -207,7 +207,7 @@ def test_results_are_returned_with_a_note_where_an_input_is_missing(
     finally:
         (place / "hidden").rename(place / name)
     *notes, last = messages.lines
-    assert last.endswith("is finished; these are its results")
+    assert last.endswith("is finished: its results are read")
     assert len(notes) == len(lines)
     for line, note in zip(lines, notes, strict=True):
         assert line in note

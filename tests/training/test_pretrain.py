@@ -47,8 +47,10 @@ def test_texts_of_a_data_set_need_no_labels(table, tmp_path, encoder_folder):
         made = pretrain(encoder, tmp_path / str(number), dataset=dataset, **settings)
         assert made.texts == len(helpers.LINES) - 1  # one is held out
     assert sum("the texts of train are read without labels" in n for n in messages.lines) == 2
-    with pytest.raises(DataError, match="has no text column"):
-        pretrain(encoder, tmp_path / "refused", dataset={"train": {"n": [1, 2]}})
+    for names in ("n", "label", "body, label"):
+        train = {name: ["a", "b"] for name in names.split(", ")}
+        with pytest.raises(DataError, match=f"has no text column 'text': its columns are {names}"):
+            pretrain(encoder, tmp_path / "refused", dataset={"train": train})
 
 
 def test_a_head_that_the_encoder_lacks_is_said(tmp_path, one_layer):
