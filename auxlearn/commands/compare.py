@@ -73,6 +73,10 @@ def command(
         console.print_results(*comparison.to_terminal(decimals, show))
     else:
         click.echo(comparison.to_text(format_, decimals, show), nl=False)
+    if format_ == "csv":  # which has no room for what is said of the methods
+        of_parts = (note for shown in comparison.parts() for part in shown for note in part.notes)
+        for note in (*of_parts, *comparison.notes):
+            click.echo(note, err=True)
     if output is not None:
         written = comparison.save(output, decimals, show)
         tables = sum(path.suffix in (".md", ".tex", ".csv") for path in written)

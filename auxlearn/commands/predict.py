@@ -123,6 +123,8 @@ def _check_sources(texts: tuple[str, ...], file: Path | None) -> None:
             raise DataError(problem) from None
         if is_blank(text):
             raise DataError(f"{COMMAND_LINE} contains an empty text: remove it")
+        if text == "-":
+            raise DataError("- is no text: leave it out, and standard input is read")
         refuse_file(text, "--file reads its texts")
 
 

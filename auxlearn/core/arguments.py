@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 import click
 from pydantic import ConfigDict, Field, PlainValidator, create_model
 
-from auxlearn.core.errors import UserError
+from auxlearn.core.errors import NO_ROOM, UserError, is_out_of_memory
 from auxlearn.core.files import check_working_folder
+from auxlearn.core.registry import fault_of_plugin
 from auxlearn.core.settings import Columns, is_path
 from auxlearn.core.validation import Option, Settings, validate
 
@@ -94,6 +95,13 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
             if click.get_current_context(silent=True) is None:  # called from Python
                 error.args = (_in_python(str(error), parameters),)
             raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a SystemExit would end a command as if all were well
+            full = isinstance(error, OSError) and error.errno in NO_ROOM
+            if full or is_out_of_memory(error) or (fault := fault_of_plugin(error)) is None:
+                raise
+            raise fault from error
 
     vars(call)["settings"] = settings
     return call

@@ -259,6 +259,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
+#: What to do about an exception of a plug-in.
+CORRECT_IT = "correct it; its traceback shows where (with --debug; of a sweep in its failures/)"
+
+
 @contextmanager
 def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[None]:
     """Turn an exception of a plug-in's method into one line that names the plug-in."""
@@ -273,8 +277,7 @@ def blamed_on(plugin: object, method: str, name: str | None = None) -> Iterator[
         if ours or is_out_of_memory(error) or full:
             raise
         raise PluginError(
-            f"{plugin_title(plugin, name)} failed in {method} ({named_fault(error)}): "
-            "correct it; its traceback shows where (with --debug; of a sweep in its failures/)"
+            f"{plugin_title(plugin, name)} failed in {method} ({named_fault(error)}): {CORRECT_IT}"
         ) from error
 
 

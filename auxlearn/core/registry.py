@@ -13,6 +13,7 @@ import inspect
 import re
 import sys
 import sysconfig
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import _lru_cache_wrapper as Cached, cache, cached_property
@@ -25,7 +26,14 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-from auxlearn.core.errors import ConfigError, describe, did_you_mean, named_fault
+from auxlearn.core.errors import (
+    CORRECT_IT,
+    ConfigError,
+    PluginError,
+    describe,
+    did_you_mean,
+    named_fault,
+)
 from auxlearn.core.files import content_digest
 from auxlearn.core.validation import Settings
 
@@ -40,7 +48,7 @@ _INTERFACE = {
     "weighting": ("Weighting", ("weights", "step", "state_dict", "Options")),
     "reporter": ("RunReporter", ("log",)),
     "executor": ("Executor", ("submit", "wait", "stop", "close", "Options")),
-    "kind of labels": ("Kind", ("read", "loss", "scores")),
+    "kind of labels": ("Kind", ("read", "loss", "scores", "metrics")),
 }
 
 #: Members of classes that hold several names; a text in their place would be read by its letters.
@@ -169,6 +177,8 @@ class Registry:
                 f"{which}: Options is no class of settings: derive it from Settings of "
                 "auxlearn.plugins"
             )
+        if "metrics" in needed and not cls.metrics:  # type: ignore[attr-defined]
+            raise ConfigError(f"{which}: metrics is empty: give one at least, by its name")
         for member in _NAMES:
             if isinstance(value := getattr(cls, member, ()), str):
                 raise ConfigError(f"{which}: {member} is a text: write a tuple, ({value!r},)")
@@ -258,6 +268,20 @@ def _packages_of_plugins() -> dict[type, str]:
     registries = (TASKS, WEIGHTINGS, LOSSES, REPORTERS, EXECUTORS, KINDS)
     classes = [cls for registry in registries for cls in registry._registered.values()]
     return {cls: package for cls in classes if (package := _package(cls)) != "auxlearn"}
+
+
+def fault_of_plugin(error: BaseException) -> PluginError | None:
+    """Return the error of the plug-in in which an exception was raised; ``None`` if in none."""
+    packages = {*_packages_of_plugins().values()}
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] in packages:
+            code = frame.f_code
+            return PluginError(
+                f"{code.co_qualname} of the plug-in {code.co_filename} failed "
+                f"({named_fault(error)}): {CORRECT_IT}"
+            )
+    return None
 
 
 def plugin_digest(path: str | Path) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 from auxlearn.core.errors import (
     DataError,
+    PluginError,
     and_more,
     describe,
     is_blank,
+    plugin_title,
     shorten,
     some_of,
     suggestion,
@@ -30,7 +32,7 @@ from auxlearn.data.dataset import (
 )
 from auxlearn.data.parquet import check_one_meaning
 from auxlearn.data.tables import as_json, divided_otherwise
-from auxlearn.kinds.base import Kind, kind_of
+from auxlearn.kinds.base import Kind, ReadLabels, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION, find_kind
 from auxlearn.kinds.columns import find_text, is_list, named, passed_over
 from auxlearn.kinds.labels import check_renamed, sort_labels
@@ -136,6 +138,11 @@ def parse_examples(
     used = {columns.text, columns.text_pair, columns.label}
     texts = text_values(kind.texts(table, columns.text), columns.text)
     found = kind.read(table, columns.label, columns, form) if has_labels else None
+    if has_labels and (not isinstance(found, ReadLabels) or len(found.labels) != len(table)):
+        raise PluginError(
+            f"read of {plugin_title(kind)} does not fit: it returns ReadLabels with one label for "
+            f"each row, which are {len(table):,} here"
+        )
     labels = None if found is None else found.labels
     if labels is not None:
         kind.check(table, texts, labels)

@@ -26,7 +26,7 @@ from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder, pool_windows
 from auxlearn.evaluation.metrics import evaluate, predictions_of, true_labels
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.predictions import Arrays, LabelMap, SetPredictions
+from auxlearn.kinds.predictions import Arrays, LabelMap, SetPredictions, metrics_of
 from auxlearn.objectives.base import outputs_of, words_of
 from auxlearn.results.folder import model_of
 from auxlearn.results.predictions import write_predictions
@@ -86,7 +86,7 @@ class Evaluator:
         kind, names = self.encoder.kind, self._dev.labels.label_names
         truth = true_labels(self._dev.split, self._dev)
         constant = [kind.repeated(self._constant, label) for label in truth]
-        return kind.scores(truth, constant, None, names)[metric]
+        return metrics_of(kind, truth, constant, None, names)[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and further sets, and write the predictions and :attr:`entries`."""

@@ -208,6 +208,8 @@ def test_the_path_of_a_file_is_no_text(run, tmp_path):
     for command in (("predict", run), ("score", "--encoder", "tiny")):
         line = error(*command, "a text", "new.csv")
         assert line == "'new.csv' looks like a file: --file reads its texts"
+    line = error("predict", run, "-")
+    assert line == "- is no text: leave it out, and standard input is read"
 
 
 def test_threads_leave_what_a_process_has_once_as_it_is(run, expected):

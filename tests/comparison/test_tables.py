@@ -130,6 +130,9 @@ def test_degenerate_runs_are_named(make_sweep):
     with edited(folder.run(digest).path / "results.json") as content:
         content["degenerate"] = "no"
     assert "RTM: degenerate for 1 of 2 seeds" in compare(folder.path).to_markdown()
+    done = call("compare", folder.path, "--format", "csv")
+    assert done.stdout == compare(folder.path).to_text("csv")
+    assert "RTM: degenerate for 1 of 2 seeds" in done.stderr
 
 
 def test_names_of_users_are_no_markup_and_no_formulas(make_sweep):

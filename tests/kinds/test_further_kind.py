@@ -153,3 +153,42 @@ def test_what_does_not_fit_is_one_line(counted, tmp_path):
         auxlearn.train(**given, loss="focal", verbose=False)
     with pytest.raises(UserError, match="unknown kind of labels 'count': did you mean 'counts'"):
         kind_of("count")
+
+
+#: By what is wrong in a method of a kind: the method, and what the one line says.
+FAULTS = {
+    "read fails": ("def read(self, *_): return [][1]", "Faulty.read of the plug-in"),
+    "read returns nothing": ("def read(self, *_): return None", "one label for each row"),
+    "leaves the program": ("def texts(self, *_): raise SystemExit(0)", "SystemExit: 0"),
+    "targets fail": ("def targets(self, *_): 1 / 0", "ZeroDivisionError: division by zero"),
+    "a loss fails": ("def loss(self, *_): return [][1]", "Faulty.loss of the plug-in"),
+    "decode fails": ("def decode(self, *_): return {}[1]", "Faulty.decode of the plug-in"),
+    "no scores": ("def scores(self, *_): return {}", "lacks pearson, spearman, mae"),
+    "no metrics": ("metrics = {}", "metrics is empty: give one at least, by its name"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_kind_that_fails_is_named_in_one_line(fault, tmp_path, one_layer, monkeypatch):
+    monkeypatch.setattr(KINDS, "_registered", dict(KINDS._registered))
+    method, said = FAULTS[fault]
+    rows = [{"text": line, "label": place / 2} for place, line in enumerate(helpers.LINES)]
+    helpers.write_splits(tmp_path / "data", train=rows, dev=rows)
+    plugin = tmp_path / "faulty.py"
+    plugin.write_text(
+        "from auxlearn.kinds.regression import Regression\n"
+        "from auxlearn.plugins import register_kind\n"
+        '@register_kind("faulty")\nclass Faulty(Regression):\n'
+        f"    def recognises(self, *_): return False\n    {method}\n"
+    )
+    with one_line(UserError, said):
+        auxlearn.train(
+            dataset=tmp_path / "data",
+            encoder=one_layer,
+            kind="faulty",
+            plugins=[plugin],
+            epochs=1,
+            device="cpu",
+            output=tmp_path / "run",
+            verbose=False,
+        )

@@ -84,7 +84,9 @@ def test_ctrl_c_saves_a_checkpoint_and_says_how_to_resume(uninterrupted, config,
     helpers.assert_same_files(resumed.folder, uninterrupted.folder)
 
 
-def test_a_nan_loss_is_reported_with_step_objective_and_learning_rate(config, monkeypatch):
+def test_a_nan_loss_is_reported_with_step_objective_and_learning_rate(
+    config, monkeypatch, tmp_path
+):
     real, calls = L3Mask.loss, count(1)
 
     def loss(self, encoder, batch, generator):
@@ -95,7 +97,7 @@ def test_a_nan_loss_is_reported_with_step_objective_and_learning_rate(config, mo
         calls = count(1)
         message = "the loss of 'l3mask' became nan at step 5, learning rate "
         with helpers.one_line(TrainingDiverged, message, f"learning_rate or {advice}"):
-            train(config(max_grad_norm=norm))
+            train(config(max_grad_norm=norm, output=str(tmp_path / str(norm))))
 
 
 def test_validation_examples_held_out_of_train_are_not_trained_on(config):
