@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from auxlearn.core.errors import EncoderError, RunError, some_of
+from auxlearn.core.errors import EncoderError, PluginError, RunError, plugin_title, some_of
 from auxlearn.core.metric_names import SURROGATE
 from auxlearn.core.processes import Processes
 from auxlearn.core.settings import OODSource, Windowing
@@ -26,7 +26,7 @@ from auxlearn.encoders.load import load_classifier
 from auxlearn.encoders.shared import SharedEncoder, pool_windows
 from auxlearn.evaluation.metrics import evaluate, predictions_of, true_labels
 from auxlearn.kinds.base import Kind
-from auxlearn.kinds.predictions import Arrays, LabelMap, SetPredictions, metrics_of
+from auxlearn.kinds.predictions import Arrays, LabelMap, SetPredictions
 from auxlearn.objectives.base import outputs_of, words_of
 from auxlearn.results.folder import model_of
 from auxlearn.results.predictions import write_predictions
@@ -86,7 +86,10 @@ class Evaluator:
         kind, names = self.encoder.kind, self._dev.labels.label_names
         truth = true_labels(self._dev.split, self._dev)
         constant = [kind.repeated(self._constant, label) for label in truth]
-        return metrics_of(kind, truth, constant, None, names)[metric]
+        found = kind.scores(truth, constant, None, names)
+        if metric not in found:  # the metric was checked against those that the kind has
+            raise PluginError(f"scores of {plugin_title(kind)} has no {metric}")
+        return found[metric]
 
     def evaluate_all(self) -> dict[str, Evaluation]:
         """Evaluate dev, test and further sets, and write the predictions and :attr:`entries`."""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from auxlearn.core.errors import PluginError, plugin_title
-
 if TYPE_CHECKING:
     import numpy as np
 
@@ -28,16 +26,6 @@ class LabelMap:
     targets: tuple[int, ...]  # index into ``label_names`` for each class of the model
     labels: tuple[int, ...]  # index into ``label_names`` for each label of the set
     known: int  # number of the common classes that the model can predict
-
-
-def metrics_of(
-    kind: Kind, truth: Labels, predicted: Labels, outputs: Arrays | None, names: Names
-) -> dict[str, float]:
-    """Return the metrics of a kind, of which each has a number; without outputs, of a constant."""
-    found = kind.scores(truth, predicted, outputs, names)
-    if missing := [name for name in kind.metrics if name not in found]:
-        raise PluginError(f"scores of {plugin_title(kind)} lacks {', '.join(missing)}")
-    return found
 
 
 @dataclass(frozen=True)
@@ -62,4 +50,4 @@ class SetPredictions:
         return self.kind.mean_loss(self.truth, self.outputs, classes, metric)
 
     def metrics(self) -> dict[str, float]:
-        return metrics_of(self.kind, self.truth, self.predicted, self.outputs, self.names)
+        return self.kind.scores(self.truth, self.predicted, self.outputs, self.names)

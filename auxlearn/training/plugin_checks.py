@@ -95,6 +95,16 @@ def check_result(plugin: object, name: str, result: TaskResult, batch: Batch) ->
         raise PluginError(f"the result of {plugin_title(plugin, name)} does not fit: {wrong}")
 
 
+def check_sampled(plugin: Any, name: str, numbers: tuple[Any, ...]) -> None:
+    """Check that the members of a step are some of those that a task declares."""
+    count = len(plugin.members)
+    if not numbers or not all(number in range(count) for number in numbers):
+        raise PluginError(
+            f"sampled of {plugin_title(plugin, name)} returns {describe(numbers)}, and not numbers "
+            f"of its members, which are 0 to {count - 1}"
+        )
+
+
 def check_prepared(plugin: object, name: str) -> None:
     """Check that a task with batches of its own has texts after ``prepare``."""
     batches, texts, size = (getattr(plugin, n, None) for n in ("batches", "texts", "batch_size"))

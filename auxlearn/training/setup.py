@@ -17,11 +17,20 @@ from torch import Tensor
 from auxlearn.core import rng
 from auxlearn.core.cache import TensorCache
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, EncoderError, RunError, describe, shorten
+from auxlearn.core.errors import (
+    ConfigError,
+    EncoderError,
+    PluginError,
+    RunError,
+    describe,
+    plugin_title,
+    shorten,
+)
 from auxlearn.core.files import content_digest, expand
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
 from auxlearn.core.settings import PluginChoice, ValidationSource
+from auxlearn.data.batches import BatchStream
 from auxlearn.data.dataset import Split, TextDataset
 from auxlearn.data.leaks import Evaluated, trained_on
 from auxlearn.data.run_data import RunData, load_run_data
@@ -443,8 +452,12 @@ class Materials:
 
 def auxiliary(name: str, task: AuxiliaryTask, batch_size: int, seed: int) -> Auxiliary:
     """Return a prepared task with its batches; those of the primary task unless it has its own."""
-    has_own = task.batches == "own"
-    stream = task.stream(task.batch_size or batch_size, seed, name) if has_own else None
+    if task.batches != "own":
+        return Auxiliary(name, task, None)
+    with calling(task, "stream", name):
+        stream = task.stream(task.batch_size or batch_size, seed, name)
+    if not isinstance(stream, BatchStream):
+        raise PluginError(f"stream of {plugin_title(task, name)} does not return a BatchStream")
     return Auxiliary(name, task, stream)
 
 

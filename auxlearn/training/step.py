@@ -34,6 +34,7 @@ from auxlearn.training.plugin_checks import (
     check_frozen,
     check_loss,
     check_result,
+    check_sampled,
     check_trained,
 )
 from auxlearn.training.sums import (
@@ -130,7 +131,9 @@ class RunStep:
         for auxiliary in self.auxiliaries:
             if auxiliary.task.members:
                 with calling(auxiliary.task, "sampled", auxiliary.name):
-                    sampled[auxiliary.name] = tuple(auxiliary.task.sampled(step))
+                    numbers = tuple(auxiliary.task.sampled(step))
+                check_sampled(auxiliary.task, auxiliary.name, numbers)
+                sampled[auxiliary.name] = numbers
         self.members.begin(sampled)
 
     def backward(self, weights: Sequence[float] | Tensor) -> None:

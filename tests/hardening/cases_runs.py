@@ -122,6 +122,14 @@ TASKS: dict[str, tuple[str, str]] = {
     ),
     "leaves the program": (task("raise SystemExit(0)"), "SystemExit"),
     "raises in prepare": (task(more="def prepare(self, context):\n    1 / 0"), "prepare"),
+    "has no batches": (
+        task(more="batches = 'own'\ndef stream(self, *_):\n    return 3"),
+        "does not return a BatchStream",
+    ),
+    "samples members that it lacks": (
+        task(more="members = ({'a': 'b'},)\ndef sampled(self, step):\n    return [1]"),
+        "returns (1,), and not numbers of its members, which are 0 to 0",
+    ),
     "freezes the encoder": (
         task("encoder.body.requires_grad_(False); return encoder.classify(batch).sum()"),
         "frozen",

@@ -163,7 +163,7 @@ FAULTS = {
     "targets fail": ("def targets(self, *_): 1 / 0", "ZeroDivisionError: division by zero"),
     "a loss fails": ("def loss(self, *_): return [][1]", "Faulty.loss of the plug-in"),
     "decode fails": ("def decode(self, *_): return {}[1]", "Faulty.decode of the plug-in"),
-    "no scores": ("def scores(self, *_): return {}", "lacks pearson, spearman, mae"),
+    "no scores": ("def scores(self, *_): return {}", "has no pearson"),
     "no metrics": ("metrics = {}", "metrics is empty: give one at least, by its name"),
 }
 
