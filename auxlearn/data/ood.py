@@ -65,7 +65,7 @@ def map_labels(
     targets = [None if place is None else found[place] for place in reached]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
-        counts = "; 'unknown_labels: count', or --unknown-labels count, counts others as wrong"
+        counts = "; 'unknown_labels: count' there, or its --unknown-labels count, counts others"
         counts = "" if count else counts
         raise _no_match(where, found, model, mapping, unmatched or unreached, counts)
     if len(set(targets)) == 1:
@@ -110,8 +110,8 @@ def _no_match(
         fault = f"the map names {some_of(foreign or absent)}, which {whose}"
     return DataError(
         f"'{where}' has the labels {some_of(found)}, the model knows {some_of(model)}: {fault} "
-        "(give 'labels', in a configuration under 'ood', or --labels of `auxlearn evaluate`: "
-        f"label of the model to label of the set{advice})"
+        "(give 'labels' of the set, under 'ood' in a configuration, or --labels of `auxlearn "
+        f"evaluate`: label of the model to label of the set{advice})"
     )
 
 

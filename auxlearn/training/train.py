@@ -13,7 +13,7 @@ from pydantic import SkipValidation
 
 from auxlearn.core.arguments import Column, JobCount, checked
 from auxlearn.core.config import RunConfig
-from auxlearn.core.errors import ConfigError, DataError
+from auxlearn.core.errors import ConfigError, DataError, PluginError, plugin_title
 from auxlearn.core.processes import joined, process_number
 from auxlearn.core.progress import Reporter
 from auxlearn.core.registry import LOSSES, TASKS, WEIGHTINGS
@@ -169,8 +169,10 @@ def train_resolved(
     """
     from auxlearn.encoders.device import usual_torch
     from auxlearn.training import run
+    from auxlearn.training.plugin_checks import calling
     from auxlearn.training.setup import build_weighting
     from auxlearn.training.whole_runs.branches import train_branches
+    from auxlearn.weighting.base import Branches
 
     reporter = reporter or Reporter()
     with usual_torch(), joined() as processes:
@@ -182,12 +184,15 @@ def train_resolved(
                 "follow one another: leave --jobs out, or start one process"
             )
         weighting = build_weighting(config)
-        if weighting.branches is None:
+        with calling(weighting, "branches"):
+            rule = weighting.branches
+        if rule is not None and not isinstance(rule, Branches):
+            raise PluginError(f"branches of {plugin_title(weighting)} is neither Branches nor None")
+        if rule is None:
             if executor is not None:
                 reporter.message("jobs has no effect: one run is trained, in this process")
             results = run.train_run(config, weighting, reporter, dataset, processes)
         else:
-            rule = weighting.branches
             results = train_branches(config, rule, reporter, dataset, executor, processes)
         processes.share({"folder": str(results.folder)})
     return results

@@ -153,6 +153,10 @@ RULES: dict[str, tuple[str, str]] = {
         "return 2 finite weights",
     ),
     "computes no loss": (rule(more="def step(self, step):\n    pass"), "backward"),
+    "compares runs by a number": (
+        rule(more="@property\ndef branches(self):\n    return 0.5"),
+        "is neither Branches nor None",
+    ),
     "makes no optimizer step": (
         rule(more="def step(self, step):\n    step.backward(self.weights)"),
         "trains nothing: call step.backward(weights) or step.gradients(), then step.optimizer_step",
