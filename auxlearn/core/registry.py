@@ -33,6 +33,7 @@ from auxlearn.core.errors import (
     describe,
     did_you_mean,
     named_fault,
+    plugin_title,
 )
 from auxlearn.core.files import content_digest
 from auxlearn.core.validation import Settings
@@ -271,15 +272,16 @@ def _packages_of_plugins() -> dict[type, str]:
 
 
 def fault_of_plugin(error: BaseException) -> PluginError | None:
-    """Return the error of the plug-in in which an exception was raised; ``None`` if in none."""
-    packages = {*_packages_of_plugins().values()}
+    """Return the error of the plug-in in whose method an exception was raised, if it was in one."""
+    plugins = _packages_of_plugins()
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] in packages:
-            code = frame.f_code
+        code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        cls = owner if isinstance(owner, type) else type(owner)
+        if cls in plugins and module.partition(".")[0] != "auxlearn":
             return PluginError(
-                f"{code.co_qualname} of the plug-in {code.co_filename} failed "
-                f"({named_fault(error)}): {CORRECT_IT}"
+                f"{plugin_title(owner)} failed in {code.co_name} ({named_fault(error)}): "
+                f"{CORRECT_IT}"
             )
     return None
 

@@ -110,7 +110,7 @@ class RunStep:
         self._warned_about_attention = False
         # Every training changes it, the bias of the classification head as a rule.
         self._least = min(self.parameters, key=Tensor.numel)
-        self._least_before = self._least.detach().clone()
+        self._least_before = self._least.tolist()
         self._stepped = False
         self._checked: set[str] = set()
         self._observed = Observed(encoder)
@@ -371,7 +371,7 @@ class RunStep:
     @property
     def has_trained(self) -> bool:
         """Whether an optimizer step was made, or a rule has changed parameters by itself."""
-        return self._stepped or not torch.equal(self._least, self._least_before)
+        return self._stepped or self._least.tolist() != self._least_before
 
     def optimizer_step(self) -> None:
         self._stepped = True

@@ -157,12 +157,12 @@ def test_what_does_not_fit_is_one_line(counted, tmp_path):
 
 #: By what is wrong in a method of a kind: the method, and what the one line says.
 FAULTS = {
-    "read fails": ("def read(self, *_): return [][1]", "Faulty.read of the plug-in"),
+    "read fails": ("def read(self, *_): return [][1]", "failed in read (IndexError"),
     "read returns nothing": ("def read(self, *_): return None", "one label for each row"),
     "leaves the program": ("def texts(self, *_): raise SystemExit(0)", "SystemExit: 0"),
     "targets fail": ("def targets(self, *_): 1 / 0", "ZeroDivisionError: division by zero"),
-    "a loss fails": ("def loss(self, *_): return [][1]", "Faulty.loss of the plug-in"),
-    "decode fails": ("def decode(self, *_): return {}[1]", "Faulty.decode of the plug-in"),
+    "a loss fails": ("def loss(self, *_): return [][1]", "failed in loss (IndexError"),
+    "decode fails": ("def decode(self, *_): return {}[1]", "failed in decode (KeyError"),
     "no scores": ("def scores(self, *_): return {}", "has no pearson"),
     "no metrics": ("metrics = {}", "metrics is empty: give one at least, by its name"),
 }
