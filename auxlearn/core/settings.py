@@ -145,7 +145,9 @@ def _one_of_several(fold: Any) -> Any:
     match = re.fullmatch("([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", shown)
     number, count = map(int, match.groups()) if match else (0, 0)
     if count < 2 or number > count:
-        raise ValueError(f"{shorten(shown)} is no fold: the folds of five are 1/5, 2/5, ..., 5/5")
+        raise ValueError(
+            f"{shorten(shown)} is no fold (of 999 at most): those of five are 1/5 to 5/5"
+        )
     return fold
 
 

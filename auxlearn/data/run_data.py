@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -28,6 +29,8 @@ from auxlearn.data.splits import hold_out
 from auxlearn.data.tables import read_table
 from auxlearn.kinds.base import Kind, kind_of
 from auxlearn.kinds.choose import CLASSIFICATION
+
+logger = logging.getLogger(__name__)
 
 #: Part of the names of kept audits; raise it when an audit of the same data finds something else.
 AUDIT_FORMAT = 6
@@ -64,6 +67,8 @@ class RunData:
             return tuple(map(str, read_checked_json(path)[key]))
         except (OSError, ValueError, KeyError, TypeError):  # not there yet, damaged, or of others
             found = tuple(audit(self.dataset).warnings())
+            if path.exists():
+                logger.warning("cache file %s is damaged: its content is computed again", path)
         write_checked_json(path, {key: found})
         return found
 

@@ -202,7 +202,7 @@ def test_pairs_are_in_train_only_with_both_texts():
     assert seen_in_train(TRAIN, TRAIN) == [True] * 5
 
 
-def test_data_that_were_audited_before_are_not_audited_again(tmp_path, monkeypatch):
+def test_data_that_were_audited_before_are_not_audited_again(tmp_path, monkeypatch, caplog):
     done = []
     monkeypatch.setattr(run_data, "audit", lambda dataset: done.append(1) or audit(dataset))
 
@@ -223,8 +223,10 @@ def test_data_that_were_audited_before_are_not_audited_again(tmp_path, monkeypat
     assert len(done) == 3
     for path in tmp_path.iterdir():
         path.write_text("{}")
+    caplog.clear()
     assert warnings(("x", "y")) == first, "a damaged file is not believed"
     assert len(done) == 4
+    assert "is damaged: its content is computed again" in caplog.text
 
 
 TEXTS = ("the parser", "the parser is the parser", "the", "the tagger is")
