@@ -31,6 +31,7 @@ from auxlearn.core.errors import (
     first_fault,
     is_out_of_memory,
     named_fault,
+    plugin_title,
     printable,
     shorten,
     shorten_middle,
@@ -193,6 +194,7 @@ def _line_of_system(error: BaseException) -> str:
 
 
 def _line_of_fault(error: BaseException) -> str:
+    from auxlearn.core.registry import plugins_in_use
     from auxlearn.results.folder import log_of
 
     log = log_of(error)
@@ -201,7 +203,9 @@ def _line_of_fault(error: BaseException) -> str:
         if log
         else "run it again with --debug before the command, and report what is shown to the authors"
     )
-    return f"this is a fault of auxlearn ({named_fault(error)}); {advice}"
+    others = plugins_in_use()
+    whose = f", or of a plug-in ({', '.join(map(plugin_title, others))})" if others else ""
+    return f"this is a fault of auxlearn{whose} ({named_fault(error)}); {advice}"
 
 
 def _usage_line(error: click.UsageError) -> str:

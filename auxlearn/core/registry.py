@@ -271,6 +271,11 @@ def _packages_of_plugins() -> dict[type, str]:
     return {cls: package for cls in classes if (package := _package(cls)) != "auxlearn"}
 
 
+def plugins_in_use() -> list[type]:
+    """Return the classes that are registered in this process and are not of auxlearn."""
+    return list(_packages_of_plugins())
+
+
 def fault_of_plugin(error: BaseException) -> PluginError | None:
     """Return the error of the plug-in in whose method an exception was raised, if it was in one."""
     plugins = _packages_of_plugins()

@@ -120,7 +120,8 @@ def test_a_stopped_command_exits_with_130(failing, problem):
     "problem",
     [kind("a bug") for kind in (RuntimeError, OSError, BaseException)],
 )
-def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
+def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem, monkeypatch):
+    monkeypatch.setattr("auxlearn.core.registry.plugins_in_use", list)
     failing(problem)
     result = call("list", "encoders", fault=True)
     (line,) = result.stderr.splitlines()
@@ -132,6 +133,19 @@ def test_an_unforeseen_error_is_one_line_and_a_log(failing, problem):
     assert "in command" in text
     shutil.rmtree(log.parent)
     assert "in command" in call("--debug", "list", "encoders", fault=True).stderr
+
+
+def test_an_unforeseen_error_may_be_one_of_a_plug_in_in_use(failing, monkeypatch):
+    class Mine:
+        name = "mine"
+
+    monkeypatch.setattr("auxlearn.core.registry.plugins_in_use", lambda: [Mine])
+    failing(TypeError("a bug"))
+    line = call("list", "encoders", fault=True).stderr
+    said = (
+        f"this is a fault of auxlearn, or of a plug-in ('mine' ({Mine.__qualname__} of {__name__}))"
+    )
+    assert line.startswith(f"error: {said} (TypeError: a bug); ")
 
 
 def test_the_log_of_an_unforeseen_error_is_in_the_folder_in_use(failing, tmp_path):
