@@ -18,6 +18,7 @@ import types
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -126,8 +127,16 @@ class RunCommand(click.Command):
 def _plugin_records(ctx: click.Context) -> list[tuple[str, str]]:
     """Return how options of plug-ins are written, and those of the plug-ins that are named."""
     records = [("--NAME-OPTION VALUE", _OF_PLUGINS)]
+    arguments = ctx.meta.get("arguments", [])
+    joined = [argument.split("=", 1) for argument in arguments if "=" in argument]
+    given = [*pairwise(arguments), *joined]
+    for flag, path in given:
+        if flag == flag_of("plugins"):
+            with suppress(ConfigError):  # the help is shown whatever a file is like
+                load_plugin(path)
     for setting, registry in CHOSEN_BY.items():
-        for flag, name in pairwise(ctx.meta.get("arguments", [])):
+        for flag, name in given:
+            name = name.partition(":")[0]  # without one of its own
             if flag == flag_of(setting) and name in registry.names():
                 records += option_records(registry, name)
     return records

@@ -127,12 +127,19 @@ def compare_runs(
     _check_names("method", [*methods, *without], known)
     shown = [name for name in methods or known if name not in without]
     _check_names("method", [] if against is None else [against], shown)
-    blocks = []
+    blocks: list[Block] = []
+    left_out: list[str] = []
     for shared, group in grouped.items():
         chosen = [data.only(shown) for data in group]
         chosen = [data for data in chosen if any(method.runs for method in data.methods)]
         by = list(dict.fromkeys(metrics)) or [dict(shared).get("metric", "accuracy")]
-        columns = [c for data in chosen for c in _columns(data, by, sets, against, restarts, power)]
+        columns = []
+        for data in chosen:
+            found = list(_columns(data, by, sets, against, restarts, power))
+            columns += found
+            if not found:
+                where = f" on {', '.join(sets)}" if sets else ""
+                left_out.append(f"{data.name} is left out: its runs have no {', '.join(by)}{where}")
         if columns:
             blocks.append(_block(dict(shared), chosen, columns))
     evaluated = {name for data in every for method in data.methods for name in method.sets}
@@ -144,7 +151,7 @@ def compare_runs(
         raise SweepError(f"there are no scores for {wanted}: choose what the runs have")
     if restarts and not any(column.restarts for block in blocks for column in block.columns):
         raise ConfigError("restarts: there is no method without auxiliary tasks here to restart")
-    notes = [*runs.notes, *_unknown_labels(blocks), *_mixed_threads(blocks)]
+    notes = [*runs.notes, *left_out, *_unknown_labels(blocks), *_mixed_threads(blocks)]
     if published is None and runs.published:
         published = named_by_sweep(*runs.published)
         if published is None:

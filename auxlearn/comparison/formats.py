@@ -19,6 +19,7 @@ from auxlearn.core.arguments import UserPath, checked
 from auxlearn.core.errors import ConfigError, describe
 from auxlearn.core.files import expand, write_text
 from auxlearn.kinds.metrics import metric_title
+from auxlearn.results.folder import RunFolder
 from auxlearn.results.outputs import check_output_folder
 from auxlearn.results.tables import (
     BEST,
@@ -213,6 +214,8 @@ class Comparison:
         for method in methods_in(self.blocks):
             for results in method.results.values():
                 os.fspath(results)  # refused if its folder, which the plots read, has another run
+            for path in method.runs.values():
+                RunFolder(path).read_metrics()  # refused if damaged, before anything is written
         content = {
             "table.md": self.to_markdown(decimals, show),
             "table.tex": self.to_latex(decimals, show),

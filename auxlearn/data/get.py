@@ -53,8 +53,13 @@ def _files(recipe: Recipe, source: Path) -> dict[str, Path]:
     paths = {split: source if alone else source / file for split, file in recipe.splits.items()}
     for path in paths.values():
         if not path.exists():
-            raise DataError(f"there is no {path}: name by --from {' '.join(recipe.source.split())}")
+            absent = path if source.exists() else source
+            raise DataError(f"there is no {absent}: {_shipped(recipe)}")
     return paths
+
+
+def _shipped(recipe: Recipe) -> str:
+    return f"name by --from {' '.join(recipe.source.split())}"
 
 
 def _read(card: DatasetCard, recipe: Recipe, path: Path) -> Split:
@@ -62,6 +67,9 @@ def _read(card: DatasetCard, recipe: Recipe, path: Path) -> Split:
     table = READ_FORMATS[recipe.format](path) if recipe.format else read_split([path])
     if not recipe.columns:
         return to_split(parse_examples(table, Columns()), path.stem)
+    if missing := [name for name in recipe.columns.values() if name not in table.columns]:
+        fault = f"has no column {some_of(missing)}, but {some_of(table.columns)}"
+        raise DataError(f"{path} {fault}: {_shipped(recipe)}")
     names = {role: recipe.columns.get(role, role) for role in ("text", "text_pair", "label")}
     roles = {column: role for role, column in names.items() if column in table.columns}
     kept = {role: table.columns[column] for column, role in roles.items()}
@@ -79,7 +87,8 @@ def _read(card: DatasetCard, recipe: Recipe, path: Path) -> Split:
             )
         named = dict(zip(found, card.label_names, strict=True))
         kept["label"] = [named[label] for label in kept["label"]]
-    examples = parse_examples(replace(table, columns=kept), Columns())
+    # What stands for a missing label is told with the labels that are none of the card's.
+    examples = parse_examples(replace(table, columns=kept), Columns(keep_null_labels=True))
     if foreign := set(own_names(examples)) - {*card.label_names}:
         raise DataError(
             f"{path} has the labels {some_of(sorted(foreign))}, which are none of the card's: "

@@ -29,6 +29,7 @@ from auxlearn.sweeps.sweep_file import (
     Range,
     Search,
     SweepFile,
+    excluded_values,
     label,
     texts_in,
 )
@@ -130,7 +131,7 @@ def expand_cells(sweep: SweepFile) -> list[Cell]:
         )
     cells = []
     excluded = [
-        {axis: set(map(label, v if isinstance(v, list) else [v])) for axis, v in rule.items()}
+        {axis: set(map(label, excluded_values(value))) for axis, value in rule.items()}
         for rule in sweep.exclude
     ]
     for chosen in itertools.product(*axes.values()):

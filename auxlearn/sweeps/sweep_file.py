@@ -212,7 +212,7 @@ class SweepFile(Settings):
         for axis, value in (pair for rule in self.exclude for pair in rule.items()):
             values = self.grid.get(axis, [])
             known = [*map(label, values)] if isinstance(values, list) else list(values)
-            for wanted in map(label, value if isinstance(value, list) else [value]):
+            for wanted in map(label, excluded_values(value)):
                 if known and wanted not in known:
                     yield (
                         f"exclude: {axis} has no value '{shorten(wanted)}': "
@@ -255,6 +255,11 @@ def dump_sweep(sweep: SweepFile) -> str:
     """Return a sweep file as YAML that :func:`read_sweep` reads back."""
     content = sweep.model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(content | {"seeds": list(sweep.seeds)}, sort_keys=False)
+
+
+def excluded_values(value: Any) -> list[Any]:
+    """Return the values of a rule of ``exclude``; no tasks, ``[]``, are one."""
+    return value if isinstance(value, list) and value else [value]
 
 
 def label(value: Any) -> str:

@@ -6,7 +6,7 @@ is. Everything else that raises, or returns what it should not, is a fault of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -108,6 +108,12 @@ def check_sampled(plugin: Any, name: str, numbers: tuple[Any, ...]) -> None:
 def check_prepared(plugin: object, name: str) -> None:
     """Check that a task with batches of its own has texts after ``prepare``."""
     batches, texts, size = (getattr(plugin, n, None) for n in ("batches", "texts", "batch_size"))
+    members = getattr(plugin, "members", ())
+    if not isinstance(members, tuple | list) or not all(isinstance(m, Mapping) for m in members):
+        raise PluginError(
+            f"members of {plugin_title(plugin, name)} is {describe(members)}: give a tuple with "
+            "the factors of each by axis, such as ({'output': 'first'}, {'output': 'last'})"
+        )
     if batches not in ("own", "primary"):
         raise PluginError(f"batches of {plugin_title(plugin, name)} is neither 'own' nor 'primary'")
     if batches == "own" and not hasattr(plugin, "texts"):

@@ -121,6 +121,21 @@ def test_every_setting_is_an_option_with_its_help_and_default():
         assert flag not in text
 
 
+def test_the_help_has_the_options_of_a_plug_in_file(tmp_path):
+    plugin = tmp_path / "told.py"
+    plugin.write_text(
+        "from auxlearn.plugins import register_task\n"
+        "from auxlearn.tasks.simcse import SimCSE\n"
+        '@register_task("told_in_help")\nclass Told(SimCSE):\n    pass\n'
+    )
+    for given in (
+        ("--plugin", plugin, "--aux", "told_in_help"),
+        (f"--plugin={plugin}", "--aux=told_in_help:mine"),
+    ):
+        assert "--told-in-help-temperature" in call("train", *given, "--help").stdout
+    assert "--aux" in call("train", "--plugin", tmp_path / "nowhere.py", "--help").stdout
+
+
 def test_options_take_precedence_over_the_file_key_by_key(trained, config_file):
     path = config_file(
         epochs=7, seed=5, report_to=["tensorboard"], compile=True, weights="equal", aux=["l3mask"]

@@ -125,6 +125,15 @@ def brute_force(name, metric, truth, outputs):
     ]
 
 
+def test_a_data_set_without_the_metrics_asked_for_is_left_out_with_a_line(runs):
+    both = [runs["multi_label"][0], runs["regression"][0]]
+    found = auxlearn.compare(*both, metrics=["lrap"])
+    assert [column.metric for block in found.blocks for column in block.columns] == ["lrap"]
+    (note,) = (note for note in found.notes if "is left out: its runs have no lrap" in note)
+    assert note in found.to_markdown()
+    assert not any("is left out" in note for note in auxlearn.compare(*both).notes)
+
+
 @pytest.mark.parametrize(("name", "metric"), CASES)
 def test_the_covariance_is_that_of_leaving_out_each_example(name, metric):
     kind, names = kind_of(name), NAMES[name]

@@ -135,6 +135,15 @@ def test_degenerate_runs_are_named(make_sweep):
     assert "RTM: degenerate for 1 of 2 seeds" in done.stderr
 
 
+def test_nothing_is_written_of_runs_whose_curves_are_damaged(make_sweep, tmp_path):
+    folder = make_sweep(right_by_method, grid=METHODS, seeds=2)
+    run = next(iter(folder.load_plan())).digest
+    (folder.run(run).path / "metrics.jsonl").write_text("no JSON\n{}\n")
+    with pytest.raises(RunError, match=r"metrics\.jsonl"):
+        compare(folder.path).save(tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()
+
+
 def test_names_of_users_are_no_markup_and_no_formulas(make_sweep):
     name = "=a_b & <i>5%</i> | $x$ *c* \\d\n\x1b[31m"
     folder = make_sweep(lambda t: {"dev": 30, "test": 20}, grid=METHODS, seeds=1)

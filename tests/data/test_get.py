@@ -173,6 +173,16 @@ def spoil(path: Path, old: str, new: str) -> None:
             "has the labels not-entailment, which are none of the card's",
         ),
         (
+            hans,
+            lambda f: spoil(f / "heuristics_evaluation_set.txt", "gold_label", "label"),
+            "has no column gold_label, but sentence1, sentence2, label, ",
+        ),
+        (
+            hans,
+            lambda f: spoil(f / "heuristics_evaluation_set.txt", "non-entailment", "-"),
+            "has the labels -, which are none of the card's: entailment, non-entailment",
+        ),
+        (
             imdb_cad,
             lambda f: spoil(f / "combined/paired/dev_paired.tsv", "Positive\t0", "Positive\t7"),
             "pairs are not on lines that follow one another",
@@ -184,7 +194,15 @@ def spoil(path: Path, old: str, new: str) -> None:
             "are no bytes of Python",
         ),
     ],
-    ids=["no file", "other labels", "no pairs", "no class", "no bytes"],
+    ids=[
+        "no file",
+        "other labels",
+        "no column",
+        "a missing label",
+        "no pairs",
+        "no class",
+        "no bytes",
+    ],
 )
 def test_what_is_not_there_or_other_than_the_card_says_is_one_line(
     tmp_path, write, damage, expected
@@ -194,5 +212,7 @@ def test_what_is_not_there_or_other_than_the_card_says_is_one_line(
     with one_line(DataError, expected):
         make_folder(write.__name__, tmp_path / "source", tmp_path / "made")
     assert not (tmp_path / "made").exists()
+    with one_line(DataError, f"there is no {tmp_path / 'nothing.txt'}: name by --from"):
+        make_folder(write.__name__, tmp_path / "nothing.txt", tmp_path / "made")
     with one_line(DataError, "'mnli' needs no folder"):
         make_folder("mnli", tmp_path, tmp_path / "made")

@@ -126,6 +126,10 @@ TASKS: dict[str, tuple[str, str]] = {
         task(more="batches = 'own'\ndef stream(self, *_):\n    return 3"),
         "does not return a BatchStream",
     ),
+    "names its members alone": (
+        task(more="members = ('first', 'last')"),
+        "members of 'NAME' (Mine of",
+    ),
     "samples members that it lacks": (
         task(more="members = ({'a': 'b'},)\ndef sampled(self, step):\n    return [1]"),
         "returns (1,), and not numbers of its members, which are 0 to 0",

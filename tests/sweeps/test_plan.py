@@ -94,6 +94,9 @@ def test_excluded_combinations_are_left_out(trials):
     )
     of_bert = [("bert", name) for name in ("acl_arc", "imdb", "sst2")]
     assert [tuple(trial.cell.values()) for trial in found] == [*of_bert, ("scibert", "acl_arc")]
+    for excluded in ([], [[]]):  # no tasks are one value
+        (left,) = trials(grid={"aux": [[], "simcse"]}, exclude=[{"aux": excluded}], seeds=1)
+        assert left.cell == {"aux": "simcse"}
 
 
 def test_options_of_plugins_can_be_axes_and_later_settings_win(trials):
