@@ -398,7 +398,7 @@ REFUSALS = [
     (
         "token_classification",
         {"labels": WRONG_MAP},
-        "which the set does not have (give 'labels', in a configuration under 'ood', or labels of",
+        "which the set does not have (give 'labels' of the set, under 'ood' in a configuration",
     ),
     (
         "regression",
