@@ -65,7 +65,7 @@ def map_labels(
     targets = [None if place is None else found[place] for place in reached]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
-        counts = "; 'unknown_labels: count' there, or its --unknown-labels count, counts others"
+        counts = "; 'unknown_labels: count' there, or count of the command, counts others as wrong"
         counts = "" if count else counts
         raise _no_match(where, found, model, mapping, unmatched or unreached, counts)
     if len(set(targets)) == 1:
