@@ -65,9 +65,12 @@ def map_labels(
     targets = [None if place is None else found[place] for place in reached]
     unreached = [name for name in found if name not in targets]
     if unmatched or (unreached and not count):
-        counts = "; 'unknown_labels: count' there, or count of the command, counts others as wrong"
-        counts = "" if count else counts
-        raise _no_match(where, found, model, mapping, unmatched or unreached, counts)
+        advice = (
+            "; 'unknown_labels: count' there, or --unknown-labels count of that command, counts "
+            "others as wrong"
+        )
+        advice = "" if count else advice
+        raise _no_match(where, found, model, mapping, unmatched or unreached, advice)
     if len(set(targets)) == 1:
         raise DataError(
             f"'{where}': every class of the model maps to the label '{shorten(str(targets[0]))}', "
