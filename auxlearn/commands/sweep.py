@@ -18,6 +18,7 @@ from auxlearn.core.validation import validate
 from auxlearn.executors.jobs import executor_maker
 from auxlearn.results.outputs import is_owner
 from auxlearn.sweeps.folder import SweepFolder, SweepResults
+from auxlearn.sweeps.published import check_published
 from auxlearn.sweeps.run import sweep
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 
@@ -77,6 +78,7 @@ def command(file: Path, dry_run: bool, with_report: bool, executor: str, **optio
         executor_maker(choice, settings.jobs, settings.threads)
         if not is_owner(folder.path, "sweep"):  # which may be one that is only read
             folder.check()
+        check_published(plan.published, folder.path)
         _dry_run(plan, folder)
         return
     results = sweep(plan, output=folder.path, executor=choice, **options)

@@ -176,7 +176,7 @@ class Comparison:
         if self.published:
             table, missing = self.published_table()
             lines += ["## Compared with published results", escape_markdown(self.source)]
-            lines += ["" if table.empty else to_markdown(table), missing]
+            lines += ["" if table.empty else to_markdown(table), escape_markdown(missing)]
         return "\n\n".join(filter(None, [*lines, _bullets(self.remarks())])) + "\n"
 
     def to_latex(self, decimals: int = 1, show: Sequence[str] = ()) -> str:
@@ -243,10 +243,13 @@ class Comparison:
         axes = list(dict.fromkeys(axis for result in shown for axis in result.labels))
         lines = []
         for result in shown:
-            same = (m for m in methods if result.labels.items() <= m.labels.items())
+            named = (({"method": one.name} | one.labels, one) for one in methods)
+            same = (one for labels, one in named if result.labels.items() <= labels.items())
             runs = next((list(method.results.values()) for method in same), [])
             sets = [run.evaluations[result.set] for run in runs if result.set in run.evaluations]
-            values = [100 * evaluation.all.metrics[result.metric] for evaluation in sets]
+            scores = [evaluation.all.metrics for evaluation in sets]
+            scale = plots.factor(result.metric)
+            values = [scale * each[result.metric] for each in scores if result.metric in each]
             here = difference = "-"
             if values:
                 here = f"{np.mean(values):.2f}"
@@ -256,14 +259,16 @@ class Comparison:
             cells = [result.labels.get(axis, "") for axis in axes]
             cells += [result.set, metric_title(result.metric), f"{result.mean:.2f}{spread}"]
             lines.append([*cells, here, difference])
-        named = ["checkpoints by" if axis == "metric" else axis for axis in axes]
-        heads = [*named, "set", "metric", "published", "here", "difference"]
-        missing = len(self.published) - len(shown)
-        others = f"{missing} more are for other data sets or encoders." if missing else ""
+        titles = ["checkpoints by" if axis == "metric" else axis for axis in axes]
+        heads = [*titles, "set", "metric", "published", "here", "difference"]
+        others = [result.labels for result in self.published if not was_run(result)]
+        if not others:
+            return text_table(heads, lines), ""
+        first = ", ".join(f"{axis} {label}" for axis, label in others[0].items())
+        rest = f"{len(others)} more are for settings that were not run here"
         if not shown:
-            results = f"{missing} published results"
-            others = f"None of the {results} is for a data set and encoder run here."
-        return text_table(heads, lines), others
+            rest = f"None of the {len(others)} published results is for a setting that was run here"
+        return text_table(heads, lines), f"{rest}; the first is for {first}."
 
 
 def _key(column: RunColumn) -> str:

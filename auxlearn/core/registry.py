@@ -200,7 +200,7 @@ def _declared(group: str) -> Mapping[str, EntryPoint]:
 
 def canonical(name: str) -> str:
     """Return the canonical name of a plug-in: a hyphen is an alias of an underscore."""
-    return name.replace("-", "_")
+    return name if name.startswith("-") else name.replace("-", "_")  # an option is none
 
 
 TASKS = Registry("auxiliary task", "tasks", "auxlearn.tasks")

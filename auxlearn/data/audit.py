@@ -258,7 +258,8 @@ LEAST_UNKNOWN = 0.01  # share of unknown tokens that is worth a sentence
 class Lengths:
     """Lengths of texts; those of both texts of a pair are added."""
 
-    unit: str  # "words", separated by white space, or "tokens", special tokens included.
+    #: "words", which white space divides or each has a label, or "tokens", special ones included.
+    unit: str
     mean: float
     median: float
     percentile_95: float
@@ -270,10 +271,10 @@ class Lengths:
 
 def word_lengths(split: Split) -> Lengths:
     """Return the lengths of the texts of a split in words, which no encoder is needed for."""
-    pairs = split.text_pairs or ("",) * len(split)
-    counts = [
-        len(text.split()) + len(pair.split()) for text, pair in zip(split.texts, pairs, strict=True)
-    ]
+    divider = " " if split.kind.per_token else None  # a labelled word may hold another space
+    counts = np.array([len(text.split(divider)) for text in split.texts])
+    if split.text_pairs is not None:
+        counts += [len(pair.split()) for pair in split.text_pairs]
     return _summary("words", counts)
 
 

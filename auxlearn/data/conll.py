@@ -29,7 +29,8 @@ def read_conll(path: Path, text: str) -> Table:
     """Read columns divided by tabs if every line has one, else by spaces and tabs: the word first,
     its tag last. A first column that numbers the words is left out, and so are lines that begin
     with ``-DOCSTART-`` and comments before a sentence: lines that begin with # and have another
-    number of columns than the words, or a last cell that is no tag of a word.
+    number of columns than the words, or a last cell that is no tag of a word unless # alone
+    stands before a tab.
     """
     blocks = [
         [(number, line.strip(" \t")) for number, line in block] for block in _blocks(path, text)
@@ -51,10 +52,10 @@ def read_conll(path: Path, text: str) -> Table:
         for number, line in block:
             cells = re.split(divider, line)
             is_tagged = cells[-1] in tags or _SPAN.fullmatch(cells[-1])
-            is_like_words = len(cells) == width and is_tagged
-            if sentence or is_like_words or not line.startswith("#"):
+            is_word = len(cells) == width and (is_tagged or line.startswith("#\t"))
+            if sentence or is_word or not line.startswith("#"):
                 sentence.append((number, cells))
-            elif len(cells) == width and cells[0] != "#":
+            elif len(cells) == width:
                 left_out.append(f"line {number:,}, '{shorten(line)}'")
         if sentence:
             sentences.append(sentence)

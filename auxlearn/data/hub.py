@@ -131,6 +131,8 @@ def _splits(
     import datasets
     from datasets.packaged_modules.csv.csv import CsvConfig
 
+    if not {*"*?["}.isdisjoint(folder):
+        raise DataError(f"{shown}: datasets takes *, ? and [ of its path for wildcards: rename it")
     try:
         builder = datasets.load_dataset_builder(path, config, revision=revision)
         if builder.name == "cache" and builder.info.builder_name == "csv":

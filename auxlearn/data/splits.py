@@ -55,7 +55,7 @@ def hold_out(split: Split, share: float, seed: int, name: str = "dev") -> tuple[
     keys = text_keys(split)
     held = set(choose_held_out(labels, keys, share, seed))
     if not held:
-        alone = ", of each class one at most" if split.labels else ""
+        alone = ", each in a stratum of labels of its own" if split.labels else ""
         raise DataError(
             f"split '{split.name}' is too small to hold anything out (different texts: "
             f"{len(set(keys))}{alone}): add examples{', or a split dev' if name == 'dev' else ''}"

@@ -95,6 +95,9 @@ def encoder_license(name: str) -> dict[str, str]:
 
 def _check_id(name: str, source: str, path: Path) -> None:
     """Check that what is no folder may be the id of a repository."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
     if path.is_file():
         raise EncoderError(f"{path} is a file: name the folder that holds the encoder")
     if source.startswith((".", "/", "~")) or source.count("/") > 1:
@@ -104,6 +107,10 @@ def _check_id(name: str, source: str, path: Path) -> None:
             f"unknown encoder '{name}': {did_you_mean(name, [*ENCODERS, *REDIRECTED])} "
             "(a folder or a hub id such as FacebookAI/roberta-base works too)"
         )
+    try:
+        validate_repo_id(source)
+    except HFValidationError:  # such as a path with a space
+        raise EncoderError(f"encoder folder {shorten(source, 200)} does not exist") from None
 
 
 def _check_folder(folder: Path) -> None:

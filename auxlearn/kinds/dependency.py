@@ -91,10 +91,14 @@ class Dependency(WordKind):
                 )
             if not all(isinstance(item, list | tuple) for item in items):
                 named = None if relations is None else list_of(relations[row], place)
-                if not isinstance(named, list | tuple) or len(named) != len(items):
+                if not isinstance(named, list | tuple):
                     raise DataError(
-                        f"{place}: a column '{_DEPREL}' with {len(items)} relations is needed, one "
-                        "for each word"
+                        f"{place}: a column '{_DEPREL}' needs the relation of each word"
+                    )
+                if len(named) != len(items):
+                    raise DataError(
+                        f"{place}: {len(items)} heads in column '{shorten(column)}', but "
+                        f"{len(named)} relations in '{_DEPREL}': each word has one of each"
                     )
                 items = list(zip(items, named, strict=True))
             trees.append(_tree(items, place))

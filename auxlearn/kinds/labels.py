@@ -59,6 +59,11 @@ _OTHER_NUMBER = re.compile(
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
 _SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
 _MAPPING = re.compile(r"\s*\[?\s*\{\s*(['\"]).*\1\s*:", re.DOTALL)  # or a list of such
+#: A list of texts or numbers as numpy writes one of more than 1,000 items.
+_LEFT_OUT = re.compile(
+    r"\s*(?:array\()?\[\s*(?:['\"].*|[-0-9][^\[\]]*)[\s,]\.\.\.[\s,]*(?:['\"].*|[-0-9][^\[\]]*)?\]",
+    re.DOTALL,
+)
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
 SEPARATORS = "|;,<#/+& "
 
@@ -153,7 +158,7 @@ def checked_label(
     is_list = isinstance(value, list | tuple | dict)
     if isinstance(value, str) and kind != "token_classification":
         is_list = bool(_LIST.fullmatch(value.strip())) and (  # not a name such as "(none)"
-            listed(value) is not None or not {*value}.isdisjoint(",'\"")
+            whole_list(value, place) is not None or not {*value}.isdisjoint(",'\"")
         )
     if is_list and isinstance(value, list) and [*map(type, value)] == [int, int, str]:
         raise DataError(
@@ -166,9 +171,12 @@ def checked_label(
             "label, or a list of names (spans of characters are not read)"
         )
     if is_list:
+        rule, where = "an example has one label", ", in runs with --kind multi_label"
+        if kind == "multi_label":
+            rule, where = "a label is a text", ""
         raise DataError(
-            f"{place}column '{column}' holds {describe(value)}: an example has one label; several "
-            "are one list in JSON, or joined by |, in runs with --kind multi_label"
+            f"{place}column '{column}' holds {describe(value)}: {rule}; several are one list in "
+            f"JSON, or joined by |{where}"
         )
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -341,6 +349,14 @@ def check_no_tags(
                 f"'{shorten(column)}' looks like a tag for each word: --kind token_classification "
                 f"reads such tags; otherwise name --kind {kind}"
             )
+
+
+def whole_list(cell: str, place: str) -> list[Any] | None:
+    """Return the list that a cell holds as :func:`listed` does; refuse one that lacks items."""
+    items = listed(cell)
+    if items is None and _LEFT_OUT.match(cell):
+        raise DataError(f"{place}items of a list are left out (...): write it in JSON, whole")
+    return items
 
 
 def listed(cell: str) -> list[Any] | None:

@@ -20,6 +20,7 @@ from auxlearn.kinds.labels import (
     listed,
     look_joined,
     read_names,
+    whole_list,
 )
 from auxlearn.kinds.metrics import Metric, f1_of, of_counts, smooth_f1
 from auxlearn.kinds.predictions import Arrays, Labels, Names
@@ -270,7 +271,7 @@ def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
 
 def _labels(value: Any, place: str, column: str) -> Sequence[Any]:
     if isinstance(value, str):
-        names = listed(value)
+        names = whole_list(value, f"{place}: ")
         if names is None:
             names = [part.strip() for part in value.split("|")] if value.strip() else []
         return names

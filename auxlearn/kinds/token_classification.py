@@ -85,7 +85,7 @@ class TokenClassification(WordKind):
         notes = list(_single_words(table, shown, labels, written))
         if columns.kind is None and heads_of(table):
             notes.append(
-                "words have tags and heads: the tags are read; --kind dependency reads the heads"
+                "words have tags and heads: the tags are read; the kind dependency reads the heads"
             )
         new = columns.renamed
         renamed = [tuple(new.get(name, name) for name in tags) for tags in labels]

@@ -15,7 +15,7 @@ from auxlearn.core.errors import DataError, describe, shorten
 from auxlearn.core.settings import Columns
 from auxlearn.kinds.base import WORD_LABELS, WORDS, ClassScores, Kind
 from auxlearn.kinds.columns import find_text, is_list, is_number, named, values_of
-from auxlearn.kinds.labels import listed
+from auxlearn.kinds.labels import whole_list
 from auxlearn.kinds.metrics import f1_of, of_counts
 from auxlearn.kinds.predictions import Arrays, Labels, Names
 
@@ -31,7 +31,6 @@ NO_TAG = -100
 #: Logit of what is predicted for certain, of a word without a token: finite.
 CERTAIN = 30.0
 
-_NUMPY_LEFT_OUT = re.compile(r"\[\s*['\"].*['\"],?\s+\.\.\.,?\s+['\"]", re.DOTALL)
 _WHITE = re.compile(r"\s")
 
 
@@ -171,9 +170,7 @@ def list_of(value: Any, place: str) -> Any:
     """Return the items of a list, of a list in a cell, or of a text divided by white space."""
     if not isinstance(value, str):
         return value
-    items = None if value.lstrip().startswith(("(", "{")) else listed(value)
-    if items is None and _NUMPY_LEFT_OUT.search(value):
-        raise DataError(f"{place}: numpy has left items of a list out (...): write it in JSON")
+    items = None if value.lstrip().startswith(("(", "{")) else whole_list(value, f"{place}: ")
     return value.split() if items is None else items
 
 

@@ -45,7 +45,8 @@ LINE_EVERY = 60.0
 
 def output(*, stderr: bool = False) -> Console:
     """Return a console for standard output, or for standard error."""
-    console = _PlainConsole(stderr=stderr, highlight=False)
+    # names of users are no markup, nor their colons emoji
+    console = _PlainConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     return console
@@ -93,7 +94,7 @@ class ConsoleReporter(Reporter):
     def waiting(self, what: str) -> Iterator[None]:
         """Show a spinner on a terminal while the block runs."""
         if self.console.is_terminal:
-            with self.console.status(what):
+            with self.console.status(Text(what)):
                 yield
         else:
             yield
@@ -118,7 +119,7 @@ class ConsoleReporter(Reporter):
             self.message(f"{title}: {done:,}{share} in {time.perf_counter() - started:.1f} s")
             return
         bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -170,7 +171,7 @@ def print_results(*items: str | DataFrame | Table) -> None:
     console = output()
     for item in items:
         if isinstance(item, str):
-            console.print(item, soft_wrap=True, markup=False)
+            console.print(item, soft_wrap=True)
         else:
             console.print(item if isinstance(item, Table) else rich_table(item))
 

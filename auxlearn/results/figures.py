@@ -122,7 +122,8 @@ def _columns(names: Sequence[str]) -> int:
 
 def legend_name(name: str) -> str:
     """Return a name for a legend, so short that two stand side by side."""
-    return short(name, 22)
+    shown = short(name, 22)
+    return f" {shown}" if shown.startswith("_") else shown  # else matplotlib leaves it out
 
 
 def short(name: str, width: int = 24) -> str:

@@ -63,6 +63,15 @@ def named_by_sweep(name: str, sweep: Path) -> str | None:
     return str(path) if path.resolve().is_relative_to(sweep.resolve()) else None
 
 
+def check_published(name: str | None, sweep: Path) -> None:
+    """Refuse a file that is not in the folder of a sweep, before any trial of it is run."""
+    if name and name.endswith(_SUFFIXES) and not (sweep / name).is_file():
+        raise ConfigError(
+            f"published: {sweep} has no file {shorten(name, 200)}: leave it out here, and name "
+            "the file by `auxlearn compare --published`"
+        )
+
+
 def read_published(name: str) -> tuple[list[PublishedResult], str]:
     if problem := published_problem(name):
         raise ConfigError(problem)

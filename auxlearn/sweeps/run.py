@@ -23,6 +23,7 @@ from auxlearn.data.memory import in_memory, is_table, read_memory, refuse_for_fi
 from auxlearn.executors.jobs import Executor, executor_maker
 from auxlearn.sweeps.folder import PLAN, SweepFolder, SweepResults
 from auxlearn.sweeps.plan import expand_cells, plan_trials
+from auxlearn.sweeps.published import check_published
 from auxlearn.sweeps.sweep_file import SweepFile, read_sweep
 
 
@@ -57,6 +58,7 @@ def sweep_of(
         refuse_for_files(dataset_name, split_column)
     folder = SweepFolder(expand(Path(output) if output is not None else f"sweeps/{sweep.name}"))
     folder.check()
+    check_published(sweep.published, folder.path)
     made: list[Path] = []
     if dataset is not None:
         place = folder.path / _place(dataset)

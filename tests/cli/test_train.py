@@ -257,6 +257,7 @@ WRONG = {
     "--aux l3mask --aux random_mlm --probability 0.2": "option '--probability' is ambiguous: write "
     "--l3mask-probability or --random-mlm-probability",
     "--weights 0.3": "unknown weighting '0.3': for a share write --weights fixed --fixed-alpha 0.3",
+    "--aux --output x": "unknown auxiliary task '--output': known: ",
     "--aux l3mask,simcse": "unknown auxiliary task 'l3mask,simcse': several are named one by one",
     "--aux random_mlm:a --random-mlm-probability 0.2": "option '--random-mlm-probability' goes by "
     "the name given: write --a-probability",

@@ -212,7 +212,7 @@ def test_methods_are_compared_by_the_metrics_of_the_kind(name, runs, tmp_path):
     assert len(list((tmp_path / "tables").glob("*.pdf"))) == 3 * drawn
 
 
-def test_the_smaller_error_is_the_better_one(runs):
+def test_the_smaller_error_is_the_better_one(runs, tmp_path):
     found = auxlearn.compare(*runs["regression"], metrics=["mae", "pearson"])
     error, correlation = found.blocks[0].columns
     assert error.means[error.best] < error.means["single task"]
@@ -228,6 +228,17 @@ def test_the_smaller_error_is_the_better_one(runs):
     assert f"**{error.means[error.best]:.3f} ± " in text
     assert f"| random_mlm, fixed - single task | {pair.difference:.3f} |" in text
     alone = auxlearn.compare(*runs["regression"], metrics=["mae"], against="single task")
+    mean = frame.query("metric == 'mae' and method == 'single task'")["mean"].iloc[0]
+    paper = {"source": "A paper", "row_axis": "method", "tables": []}
+    for metric in ("mae", "accuracy"):  # no run here has the second one
+        table = {"cell": {}, "columns": [[{}, "test"]], "rows": {"single task": [0.5]}}
+        paper["tables"].append(table | {"metric": metric})
+    (tmp_path / "paper.yaml").write_text(json.dumps(paper))  # which is YAML
+    beside = auxlearn.compare(*runs["regression"], published=str(tmp_path / "paper.yaml"))
+    error, share = beside.published_table()[0].to_dict("records")
+    assert error["here"].startswith(f"{mean:.2f}")
+    assert error["difference"] == f"{mean - 0.5:+.2f}"
+    assert share["here"] == share["difference"] == "-"
     assert "MAE in the unit of the labels on test, mean" in alone.to_markdown()
     assert ("▲" in alone.to_markdown()) == pair.significant
 

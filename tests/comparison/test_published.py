@@ -42,17 +42,18 @@ def test_published_results_are_shown_with_the_difference(make_sweep, tmp_path):
     ]
     assert [row["difference"] for row in found] == ["+1.25", "+0.75", "-"]
     assert "A paper" in comparison.to_markdown()
-    assert "1 more are for other data sets" in comparison.to_markdown()  # checkpoints by macro-F1
+    rest = "1 more are for settings that were not run here; the first is for encoder tiny, "
+    assert f"{rest}metric macro_f1, method RTM." in comparison.to_markdown()
     content["tables"].append({"cell": {"encoder": "BERT-base"}, "columns": [[{}, "test"]]})
     content["tables"][1]["rows"] = {"STL": [90.0]}
     more = compare(folder, published=write())
     assert shown(more) == shown(comparison)
-    assert "2 more are for other data sets or encoders" in more.to_markdown()
+    assert "2 more are for settings that were not run here" in more.to_markdown()
     del content["tables"][1]
     content["tables"][0]["cell"] = {"encoder": "BERT-base"}
     folder = make_sweep(right_by_method, "elsewhere", grid=METHODS, seeds=2).path
     elsewhere = compare(folder, published=write())
-    assert "None of the 4 published results is for a data set" in elsewhere.to_markdown()
+    assert "None of the 4 published results is for a setting that was" in elsewhere.to_markdown()
     assert shown(elsewhere) == []
     for row, message in (
         ([1.0], "row 'STL' has 1 results for 2 columns"),

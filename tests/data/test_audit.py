@@ -236,6 +236,9 @@ def test_words_are_counted_over_both_texts_of_a_pair():
     found = word_lengths(Split("train", TEXTS, None, ()))
     assert (found.unit, found.longest, found.median, found.mean) == ("words", 5, 2.5, 2.75)
     assert found.truncated is None
+    tagged = Split("train", ("New\u00a0York is", "a"), ((0, 1), (1,)), ("B-X", "O"))
+    tagged = replace(tagged, kind=kind_of("token_classification"))
+    assert word_lengths(tagged).longest == 2
     pairs = word_lengths(Split("train", TEXTS[:1], None, (), text_pairs=TEXTS[1:2]))
     assert pairs.longest == 7
 

@@ -67,6 +67,10 @@ def test_number_signs_and_digits_that_are_words(tmp_path):
     assert read_table(path).columns["tokens"] == [["#a", "it", "#b"], ["#c"], ["#d"]]
     path.write_text("10\u00a0000 O\n\u3000x B-X\n")  # spaces of Unicode divide nothing
     assert read_table(path).columns["tokens"] == [["10\u00a0000", "\u3000x"]]
+    path.write_text("#\t#\n1\tCD\n\n#\tSYM\n2\tCD\n\n# id = 5\n#a\tNN\n3\tCD\n\n4\tNN\n")
+    found = read_table(path)  # a comment has no tab
+    assert found.columns["tokens"] == [["#", "1"], ["#", "2"], ["#a", "3"], ["4"]]
+    assert not found.notes
     path.write_text("New York\tB-X\nis\tO\n")
     assert read_table(path).columns["tokens"] == [["New York", "is"]]
 
@@ -77,6 +81,11 @@ SAID = {
         "#begin document\nIt O\nis O\n\n#tag O\n\n#other HT\nIt O\n",
         "lines that begin with # are left out as comments, as no word has such a tag: 2, the first "
         "is line 1, '#begin document'",
+    ),
+    "a number sign, or a comment": (
+        "# SYM\nIt O\nis O\n\nit O\n",
+        "lines that begin with # are left out as comments, as no word has such a tag: 1, the first "
+        "is line 1, '# SYM'",
     ),
     "lemmas last": (
         "EU NNP eu\nrejects VBZ reject\n",

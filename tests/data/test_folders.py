@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow
@@ -434,6 +435,8 @@ def test_files_are_read_as_a_readme_says(case, tmp_path):
     if said:
         assert said in message(tmp_path)
     else:
+        starred = shutil.copytree(tmp_path, tmp_path / "a[1]")
+        assert "takes *, ? and [ of its path for wildcards: rename it" in message(starred)
         split = read_folder(tmp_path).splits["train"]
         assert [(row["text"], row["label"]) for row in split.rows()] == [
             ("NA, b", "x"),

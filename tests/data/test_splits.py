@@ -171,12 +171,16 @@ ONE_TEXT = [("Same text.", 0), ("same text", 1)] * 10
     ("split", "share", "said"),
     [
         *((UNEVEN, share, "must lie between 0 and 1") for share in (0.0, 1.0, -0.1, float("nan"))),
-        (make_split(ONE_TEXT), 0.1, r"too small to hold .* out \(different texts: 1, "),
+        (
+            make_split(ONE_TEXT),
+            0.1,
+            r"too small to hold .* texts: 1, each in a stratum of labels of its",
+        ),
         (make_split([("a", 0), ("A", 0), ("b", 1)]), 0.5, "too small"),
         (
             make_split([("a", 0), ("b", 1), ("c", 2)]),
             0.5,
-            r": 3, of each class one at .* split dev",
+            r": 3, each in a stratum .* split dev",
         ),
     ],
 )

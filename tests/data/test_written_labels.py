@@ -419,7 +419,9 @@ def test_lists_of_labels_in_cells_are_read(tmp_path):
     for number, write in enumerate((str, json.dumps, lambda row: str(np.array(row, dtype=str)))):
         folder = written(tmp_path / str(number), map(write, labels), suffix=".csv")
         assert labels_of(load(folder, "multi_label")) == labels
-    with one_line(DataError, "an example has one label", "one list in JSON, or joined by |"):
+    with one_line(
+        DataError, "'{a, b}': a label is a text; several are one list in JSON, or joined by |"
+    ):
         load(written(tmp_path / "other", ["{a, b}", "a"], suffix=".csv"), "multi_label")
     for value in ({"choices": ["a", "b"]}, [{"start": 0, "end": 3, "labels": ["a"]}]):
         for kind in (None, "multi_label"):
@@ -433,9 +435,22 @@ def test_an_abridged_list_of_numpy_is_refused(tmp_path):
         with np.printoptions(threshold=5):
             cell = write(np.array([f"w{number}" for number in range(20)]))
         folder = written(tmp_path, ["O O"], suffix=".csv", column="tags", tokens=[cell])
-        with one_line(DataError, "train.csv:2: numpy has left items of a list out"):
+        with one_line(DataError, "train.csv:2: items of a list are left out (...)"):
             load(folder, "token_classification")
     assert listed("[E1] Ann [/E1]") is None
+
+
+@pytest.mark.parametrize("kind", [None, "classification", "multi_label"])
+def test_an_abridged_list_of_indicators_is_refused(kind, tmp_path):
+    vectors = [np.eye(1, 1001, place, dtype=int)[0] for place in (0, 2)]
+    for number, cells in enumerate(
+        [vectors, map(repr, vectors), ["['a', 'b', ...]", "['a']"], ["[0.5 1. ... 0. 1.]"] * 2]
+    ):
+        folder = written(tmp_path / str(number), list(map(str, cells)), suffix=".csv")
+        with one_line(DataError, "train.csv:2: items of a list are left out (...): write it in"):
+            load(folder, kind)
+    names = ["[...]", "[sigh ... sob]"] * 2
+    assert labels_of(load(written(tmp_path / "names", names, suffix=".csv"))) == names
 
 
 @pytest.mark.parametrize("mark", [",", "|"])

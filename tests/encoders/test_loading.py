@@ -54,7 +54,7 @@ def test_what_a_folder_lacks_is_named(folder, tmp_path):
     (run / "1_Pooling" / "config.json").write_text("{}")
     assert refusal(run) == f"{run} holds no tokenizer: name {run / 'weights'}"
     assert refusal(tmp_path / "nowhere") == f"encoder folder {tmp_path}/nowhere does not exist"
-    for name in ("./nowhere", "models/of/mine"):
+    for name in ("./nowhere", "models/of/mine", "my models/bert", "a:b/c"):
         assert "does not exist" in refusal(name)
     assert "does not exist" in refusal(tmp_path / "model", load_classifier)
 

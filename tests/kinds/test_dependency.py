@@ -262,7 +262,7 @@ def test_a_treebank_is_read_from_every_source(tmp_path):
 
 
 def test_a_treebank_with_tags_is_tagged_unless_it_is_said(tmp_path):
-    said = "words have tags and heads: the tags are read; --kind dependency reads the heads"
+    said = "words have tags and heads: the tags are read; the kind dependency reads the heads"
     place = treebank(tmp_path / "ud")
     tagged = load_dataset(place)
     assert (tagged.kind.name, tagged.notes) == ("token_classification", (f"train: {said}",))
@@ -317,8 +317,11 @@ def test_a_bad_tree_gives_one_line(case, tmp_path):
     ("row", "expected"),
     [
         ({"tags": ["A", "B"]}, "dependency needs the columns head and deprel, as .conllu files"),
-        ({"head": [0, 1]}, "a column 'deprel' with 2 relations is needed"),
-        ({"head": [0, 1], "deprel": ["root"]}, "a column 'deprel' with 2 relations is needed"),
+        ({"head": [0, 1]}, "a column 'deprel' needs the relation of each word"),
+        (
+            {"head": [0, 1], "deprel": ["root"]},
+            "2 heads in column 'head', but 1 relations in 'deprel': each word has one of each",
+        ),
         ({"head": 3, "deprel": ["root"]}, "column 'head' needs the head of each word, not 3"),
         ({"label": [[0, "root"], [1]]}, "word 2 needs [head, relation]"),
         ({"label": [[0, "root"]]}, "2 words but 1 tags"),

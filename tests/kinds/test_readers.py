@@ -175,7 +175,7 @@ BAD = {
     "a number for a list": ("multi_label", 3, "a list of labels"),
     "an empty label": ("multi_label", [""], "missing label"),
     "an empty cell beside lists": ("multi_label", " ", "write [] for a text without any"),
-    "a list in a list": ("multi_label", [["x"]], "an example has one"),
+    "a list in a list": ("multi_label", [["x"]], "a label is a text"),
     "a fraction in a list": ("multi_label", ["x", 0.5], "a label is"),
     "tags that do not align": (None, tokens(["a"], ["O", "O"]), "1 words but 2 tags"),
     "no words": (None, tokens([], []), "empty text"),

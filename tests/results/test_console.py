@@ -11,6 +11,7 @@ from auxlearn.results.console import (
     describe_row,
     print_results,
 )
+from auxlearn.results.tables import text_table
 from tests.results import examples
 
 
@@ -72,6 +73,19 @@ def test_a_failed_block_is_not_reported_as_done(capsys):
     with pytest.raises(ValueError, match="stop"), ConsoleReporter().progress("training", 3):
         raise ValueError("stop")
     assert capsys.readouterr().err == ""
+
+
+def test_names_of_users_are_no_markup_and_no_emoji(capsys):
+    names = ["data [v2]", "[x]", "a:b:joy:", "[/b]"]
+    print_results(text_table(names, [names]), Table(*names), *names)
+    shown = capsys.readouterr().out
+    assert [shown.count(name) for name in names] == [4, 4, 4, 4]
+    reporter, screen = ConsoleReporter(), io.StringIO()
+    reporter.console = Console(file=screen, force_terminal=True, width=80, legacy_windows=False)
+    with reporter.waiting("loading [/b]"), reporter.progress("reading [x]", 2) as advance:
+        advance(2)
+    assert "loading [/b]" in screen.getvalue()
+    assert "reading [x]" in screen.getvalue()
 
 
 def test_long_cells_are_wrapped_and_control_characters_escaped(capsys):

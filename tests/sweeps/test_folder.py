@@ -116,6 +116,16 @@ def test_a_folder_of_something_else_is_refused_before_any_work(sweep_file, tmp_p
     assert content_digest(place) == before
 
 
+def test_published_results_that_its_folder_lacks_are_refused_before_any_trial(sweep_file, tmp_path):
+    file = sweep_file(published="paper.yaml")
+    (file.parent / "paper.yaml").write_text("source: a paper")  # which is not that folder
+    place = tmp_path / "out"
+    for options in ([], ["--dry-run"]):
+        line = error("sweep", file, "--output", place, *options)
+        assert f"published: {place} has no file paper.yaml: leave it out here, and name" in line
+        assert not place.exists()
+
+
 def test_a_sweep_killed_at_its_very_start_can_start_again(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
     (tmp_path / "data").mkdir()
