@@ -95,9 +95,6 @@ def encoder_license(name: str) -> dict[str, str]:
 
 def _check_id(name: str, source: str, path: Path) -> None:
     """Check that what is no folder may be the id of a repository."""
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
-
     if path.is_file():
         raise EncoderError(f"{path} is a file: name the folder that holds the encoder")
     if source.startswith((".", "/", "~")) or source.count("/") > 1:
@@ -107,10 +104,6 @@ def _check_id(name: str, source: str, path: Path) -> None:
             f"unknown encoder '{name}': {did_you_mean(name, [*ENCODERS, *REDIRECTED])} "
             "(a folder or a hub id such as FacebookAI/roberta-base works too)"
         )
-    try:
-        validate_repo_id(source)
-    except HFValidationError:  # such as a path with a space
-        raise EncoderError(f"encoder folder {shorten(source, 200)} does not exist") from None
 
 
 def _check_folder(folder: Path) -> None:
@@ -133,6 +126,7 @@ def _check_folder(folder: Path) -> None:
 def _from_hub(name: str, source: str) -> Path:
     """Return the folder of one commit of a repository, from the hub or from its cache."""
     from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
     cache_folder = constants.HF_HUB_CACHE
     answer = _downloaded(name, source, cache_folder, constants.HF_HUB_OFFLINE)
@@ -140,7 +134,10 @@ def _from_hub(name: str, source: str) -> Path:
         return answer
     former = source.rpartition("/")[2]  # the name that older versions have cached it under
     for repository in (source, *([former] if former in REDIRECTED else [])):
-        config = try_to_load_from_cache(repository, "config.json", cache_folder)
+        try:
+            config = try_to_load_from_cache(repository, "config.json", cache_folder)
+        except HFValidationError:  # such as a path with a space
+            raise EncoderError(f"encoder folder {shorten(source, 200)} does not exist") from None
         if isinstance(config, str):
             return Path(config).parent
     raise EncoderError(
