@@ -167,10 +167,9 @@ def config_error(error: ValidationError, model: type[Settings], where: str) -> C
         key = shorten(".".join(str(part) for part in place))
         if fault["type"] == "extra_forbidden":
             name, known = shorten(str(place[-1])), _fields_at(model, place)
-            hint = suggestion(name, known) or "no such setting"
-            if not lines:  # the known ones are listed once
-                hint = did_you_mean(name, known)
-            lines.append(f"{where}: unknown key '{key}': {hint}")
+            is_first = not any(": unknown key " in line for line in lines)
+            hint = (did_you_mean if is_first else suggestion)(name, known)
+            lines.append(f"{where}: unknown key '{key}'" + (f": {hint}" if hint else ""))
             continue
         whole = ": ".join(part for part in (where, key) if part)
         if fault["type"] == "missing":

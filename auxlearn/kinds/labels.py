@@ -325,6 +325,8 @@ _LONGEST_LIST = 50_000  # characters of a list of Python, whose parser takes muc
 
 #: The list in an array as numpy and torch write it for programmers.
 _ARRAY = re.compile(r"(?:array|tensor)\((\[.*\])(?:,\s*dtype=[^\[\]]*)?\)", re.DOTALL)
+#: The set in one that cannot be changed, and one without items, as Python writes them.
+_SET = re.compile(r"frozenset\((\{.*\})\)|(?:frozen)?set\(()\)", re.DOTALL)
 
 #: An item of a list as Python and numpy write it, and the space behind it where numpy has no comma.
 _ITEM = re.compile(
@@ -351,6 +353,11 @@ def check_no_tags(
             )
 
 
+def _as_item_of_python(item: re.Match[str]) -> str:
+    name = "None" if item[1] == "nan" else item[1]  # a missing value of pandas
+    return f"{name}," if item[2] else name
+
+
 def whole_list(cell: str, place: str) -> list[Any] | None:
     """Return the list that a cell holds as :func:`listed` does; refuse one that lacks items."""
     items = listed(cell)
@@ -372,6 +379,8 @@ def listed(cell: str) -> list[Any] | None:
     text = cell.strip()
     if array := _ARRAY.fullmatch(text):
         text = array[1]
+    elif of_set := _SET.fullmatch(text):
+        text = of_set[1] or "[]"
     if not text.startswith(("[", "(", "{")):
         return None
     with suppress(ValueError, RecursionError):
@@ -380,9 +389,7 @@ def listed(cell: str) -> list[Any] | None:
     if len(text) > _LONGEST_LIST:
         return None
     with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        items = ast.literal_eval(
-            _ITEM.sub(lambda item: f"{item[1]}," if item[2] else item[1], text)
-        )
+        items = ast.literal_eval(_ITEM.sub(_as_item_of_python, text))
         if isinstance(items, list | tuple | set) and ... not in items:
             return sorted(items, key=str) if isinstance(items, set) else list(items)
     return None

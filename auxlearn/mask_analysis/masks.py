@@ -53,7 +53,7 @@ class MaskReport:
     dataset: str
     fingerprint: str  # of the data set
     encoder: str
-    examples: int  # number of training texts that were inspected
+    examples: int  # number of texts that were inspected: of train, or of the corpus of a task
     tokens: int  # number of their maskable tokens
     spreads: dict[str, Spread]  # how far each task is from random masking
     tagger: str | None  # name of the part-of-speech tagger; None without one
@@ -136,6 +136,9 @@ def inspect_masks(
     tasks = _masking_tasks(parts, split, notes)
     first = next(iter(tasks))
     tokens = tasks[first].texts
+    if tasks[first].options.corpus is not None:
+        rows = list(range(len(tokens)))
+        notes.append(f"the texts are all those of the corpus of {first}, none of the data set")
     rates = {name: _mask_rates(task, name) for name, task in tasks.items()}
     apart = [
         name
@@ -161,7 +164,7 @@ def inspect_masks(
         dataset=parts.data.dataset.name,
         fingerprint=parts.data.dataset.fingerprint,
         encoder=config.encoder,
-        examples=len(split),
+        examples=len(rows),
         tokens=len(table),
         spreads={name: spread(tables.get(name, table), name) for name in tasks},
         tagger=tagger,

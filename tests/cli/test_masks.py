@@ -83,6 +83,17 @@ def test_the_tasks_of_a_run_and_some_of_its_texts(place, encoder_folder, monkeyp
     assert changed in call("masks", folder / "run", "--examples", 5, "--texts", 0).stdout
 
 
+def test_a_task_with_a_corpus_masks_its_texts(place, tmp_path):
+    _, common = place
+    write_text(tmp_path / "corpus.txt", "".join(f"the parser is fast {n}\n" for n in range(40)))
+    corpus = ["--aux", "random_mlm", "--random-mlm-corpus", tmp_path / "corpus.txt"]
+    found = json.loads(call("masks", *common, *corpus, "--examples", 5, "--json").stdout)
+    assert found["examples"] == 40
+    assert [text["example"] for text in found["texts"]] == list(range(8))
+    said = "the texts are all those of the corpus of random_mlm, none of the data set"
+    assert said in found["notes"]
+
+
 def test_texts_of_users_are_shown_harmlessly(place, tmp_path):
     _, common = place
     texts = ["$x^2$ [bold]red[/bold] \\x1b[31m <b> 日本", "a _{b} $", "the parser is fast"]

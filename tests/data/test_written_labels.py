@@ -430,6 +430,17 @@ def test_lists_of_labels_in_cells_are_read(tmp_path):
                 load(folder, kind)
 
 
+def test_sets_and_missing_values_in_cells_are_what_python_means(tmp_path):
+    cells = ["{'b', 'a'}", "frozenset({'a'})", "set()", "frozenset()"] * 2
+    found = load(written(tmp_path / "sets", cells, suffix=".csv"), "multi_label")
+    assert labels_of(found) == [["a", "b"], ["a"], [], []] * 2
+    for number, cell in enumerate(("[nan]", "['a', nan]", "['a' nan]", "{nan}", "[None]")):
+        folder = written(tmp_path / str(number), ["['a']", cell], suffix=".csv")
+        with one_line(DataError, "train.csv:3: missing label in column 'label'"):
+            load(folder, "multi_label")
+    assert labels_of(load(written(tmp_path / "names", ["set(a)", "nans"]))) == ["set(a)", "nans"]
+
+
 def test_an_abridged_list_of_numpy_is_refused(tmp_path):
     for write in (str, repr):
         with np.printoptions(threshold=5):
