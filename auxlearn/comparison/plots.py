@@ -177,7 +177,7 @@ def plot_epochs(block: Block) -> Figure | None:
     for axes, (column, methods) in zip(panels, drawn, strict=True):
         for method in methods:
             style = _style(names.index(method.name))
-            epochs = method.by_seed(lambda results: results.best.epoch)
+            epochs = method.by_seed(lambda results: results.best_epoch)
             by_seed = column.scores[method.name]
             x = [epochs[seed] for seed in by_seed]
             y = [factor(column.metric) * value for value in by_seed.values()]

@@ -40,7 +40,7 @@ class RunColumn:
 
 #: What can be shown of runs besides scores. A further one needs an entry here, and nothing else.
 RUN_COLUMNS = {
-    "epochs": RunColumn("epochs to best", lambda results: results.best.epoch),
+    "epochs": RunColumn("epochs to best", lambda results: results.best_epoch),
     "minutes": RunColumn("minutes", lambda results: sum(results.seconds.values()) / 60, True),
 }
 
@@ -112,7 +112,8 @@ def score_table(block: Block, layout: Layout, against: str | None) -> DataFrame:
         methods = block.runs_of(name)
         counts = [len(method.runs) for method in methods]
         scores = [_score(column, name, layout, against) for column in block.columns]
-        numbers = [f"{mean_of(methods, e):.1f}" if any(counts) else "-" for e in extra]
+        means = [mean_of(methods, e) if any(counts) else math.nan for e in extra]
+        numbers = ["-" if math.isnan(mean) else f"{mean:.1f}" for mean in means]
         line(name, _span(counts), scores, numbers)
     for name in block.methods:
         best = [column.restarts.get(name) for column in block.columns]

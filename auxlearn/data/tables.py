@@ -84,15 +84,15 @@ def _cell(value: Any, place: str) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, float):
-        return repr(value)
+        return "" if math.isnan(value) else repr(value)
     text = as_json(value, place)
     return str(json.loads(text)) if text.startswith('"') else text  # such as a date
 
 
 def as_json(value: Any, place: str) -> str:
-    """Return a value as JSON on one line; what JSON has no form for, as text."""
+    """Return a value as JSON on one line; what JSON has no form for, as text, and null for NaN."""
     try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        text = json.dumps(_without_nan(value), ensure_ascii=False, default=str)
         text.encode()
     except Exception as error:  # a cycle, a tuple as a key, half a character, a failing __str__
         raise DataError(
@@ -100,6 +100,14 @@ def as_json(value: Any, place: str) -> str:
             "a text or leave the column out"
         ) from None
     return text
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _as_parquet(path: Path, table: Table) -> bytes:
@@ -128,6 +136,8 @@ def _arrow(values: Any) -> Any:
         if not all(isinstance(value, list | None) for value in values):
             raise
         return pyarrow.array([None if one is None else as_json(one, "a list") for one in values])
+    except OverflowError:  # numbers such as hashes, which need all 64 bits
+        return pyarrow.array(values, pyarrow.uint64())
 
 
 def json_tables(path: Path, pieces: Pieces, most: float) -> Iterator[Table]:

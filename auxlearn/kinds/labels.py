@@ -324,7 +324,7 @@ def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
 _LONGEST_LIST = 50_000  # characters of a list of Python, whose parser takes much memory
 
 #: The list in an array as numpy and torch write it for programmers.
-_ARRAY = re.compile(r"(?:array|tensor)\((\[.*\])(?:,\s*dtype=[^\[\]]*)?\)", re.DOTALL)
+_ARRAY = re.compile(r"(?:array|tensor|Index)\((\[.*\])(?:,\s*dtype=[^\[\]]*)?\)", re.DOTALL)
 #: The set in one that cannot be changed, and one without items, as Python writes them.
 _SET = re.compile(r"frozenset\((\{.*\})\)|(?:frozen)?set\(()\)", re.DOTALL)
 

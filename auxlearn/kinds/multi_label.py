@@ -118,9 +118,14 @@ class MultiLabel(Kind):
         return replace(read, labels=labels, found=read.labels)
 
     def check_train(self, where: str, names: Names, labels: Labels) -> None:
-        super().check_train(where, names, labels)
         if len({frozenset(label) for label in labels}) < 2:
             raise DataError(f"{where}: every text has the same labels: there is nothing to learn")
+        if len(names) < 2:
+            name = shorten(names[0])
+            raise DataError(
+                f"{where} has one label, '{name}', which some texts have: write two classes, such "
+                f"as '{name}' and 'no {name}', without lists"
+            )
 
     def remarks(self, labels: Labels) -> Iterable[str]:
         if all(len(label) == 1 for label in labels):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -346,6 +347,11 @@ class RunResults:
         """The point between runs that a rule has taken: its model is no checkpoint of a run."""
         points = (one for one in self.branches if one.taken and not one.is_trained)
         return next(points, None)
+
+    @property
+    def best_epoch(self) -> float:
+        """Epochs before the best checkpoint; NaN for a point between runs, which is none."""
+        return math.nan if self.point else self.best.epoch
 
     @property
     def kind(self) -> Kind:

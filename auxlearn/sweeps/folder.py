@@ -196,7 +196,7 @@ class SweepFolder:
             chosen=chosen,
             dev=metrics.pop("dev"),
             evaluations=metrics if chosen else {},
-            best_epoch=results.best.epoch,
+            best_epoch=None if results.point else results.best.epoch,
         )
 
     def save_results(self, sweep: SweepFile, records: Sequence[TrialRecord]) -> None:

@@ -79,7 +79,7 @@ class TrialRecord:
     dev: Mapping[str, float] = field(default_factory=dict)  # metrics on dev, if it has finished
     #: Metrics by set other than dev, if it has finished and was chosen.
     evaluations: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    best_epoch: float | None = None  # epoch of the best checkpoint, if it has finished
+    best_epoch: float | None = None  # of the checkpoint, if it has finished with one
     #: Data set, encoder and metric, whether or not they are axes.
     setting: Mapping[str, str] = field(kw_only=True)
 

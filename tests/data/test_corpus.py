@@ -99,6 +99,18 @@ def test_every_format_in_pieces_has_the_texts_of_the_whole(tmp_path, read, suffi
     assert read(path) == tuple(texts)
 
 
+def test_what_a_format_has_no_form_for_is_written_as_missing(tmp_path):
+    nan, hashed = float("nan"), 2**63 + 5
+    table = Table("made", {"x": [0.5, nan], "of": [[nan, 1.0], []], "hash": [hashed, 1]})
+    for suffix in ("jsonl", "csv", "parquet"):
+        write_table(tmp_path / f"a.{suffix}", table)
+    first, second = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert first == f'{{"x": 0.5, "of": [null, 1.0], "hash": {hashed}}}'
+    assert second == '{"x": null, "of": [], "hash": 1}'
+    assert (tmp_path / "a.csv").read_text() == f'x,of,hash\n0.5,"[null, 1.0]",{hashed}\n,[],1\n'
+    assert pyarrow.parquet.read_table(tmp_path / "a.parquet")["hash"].to_pylist() == [hashed, 1]
+
+
 TABLES = {
     "quoted.csv": '\ufeffn,text\r\n1,"a\r\nb ""c"", d\re"\r\n2,  \r\n,\r\n3,three\r\n',
     "empty.csv": "text\n",

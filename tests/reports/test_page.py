@@ -17,7 +17,7 @@ import pytest
 from matplotlib.figure import Figure
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from auxlearn.comparison.compare import example_intervals
+from auxlearn.comparison.compare import compare, example_intervals
 from auxlearn.core.errors import UserError
 from auxlearn.reports.page import FILE, collect, report
 from auxlearn.results.figures import figure_style, inline_svg
@@ -155,6 +155,19 @@ def test_the_gains_of_compared_runs_are_told_as_they_are_measured(place, tmp_pat
     assert "+0.2 ± 0.1" in text
     assert "Gain: over the single task, in the metric of dev, then of the predictions" in text
     assert "nats" not in text.partition("Gain:")[2].partition("Test data play no part")[0]
+
+
+def test_a_point_between_runs_has_no_step_and_no_epoch(place, tmp_path):
+    run = runs.write_run(tmp_path / "run", place / "data", aux=["random_mlm"], weights="meta")
+    assert compare(run).to_frame()["epochs_to_best"].notna().all()
+    taken = Branch("half of it", "a", {}, 0.75, 0.1, 0.1, 0.1, True, [(0, 0.75)], 2.0)
+    replace(load_run(run), branches=[taken]).save(run)
+    text = " ".join(read(report(run, output=tmp_path / "page.html")).text.split())
+    assert "model point between runs: half of it, dev accuracy 0.750" in text
+    assert "checkpoint" not in text.partition("Test data play no part")[0]
+    assert compare(run).to_frame()["epochs_to_best"].isna().all()
+    (line,) = [x for x in compare(run).to_markdown(show=["epochs"]).split("\n") if "meta" in x]
+    assert line.endswith("| - |")
 
 
 def test_the_interval_of_one_run_is_over_its_examples(place):
