@@ -174,11 +174,13 @@ class ObjectiveContext:
             labels: Class indices, as many as ``texts``; they become ``Batch.labels``.
 
         Raises:
-            DataError: The lengths differ, or there is no text.
+            DataError: The lengths differ, there is no text, or one in place of a list.
 
         Examples:
             ``self.texts = context.tokenize(["A first text.", "A second one."], labels=[0, 1])``
         """
+        if isinstance(texts, str) or isinstance(pairs, str):
+            raise DataError("tokenize: give a list of texts, not one text alone")
         split = Split(
             name=self.name,
             texts=tuple(texts),

@@ -162,6 +162,10 @@ FAULTS = {
     "leaves the program": ("def texts(self, *_): raise SystemExit(0)", "SystemExit: 0"),
     "targets fail": ("def targets(self, *_): 1 / 0", "ZeroDivisionError: division by zero"),
     "a loss fails": ("def loss(self, *_): return [][1]", "failed in loss (IndexError"),
+    "a loss by example": (
+        "def loss(self, logits, targets): return logits.sum(-1)",
+        "the loss of 'faulty' (Faulty of ",
+    ),
     "decode fails": ("def decode(self, *_): return {}[1]", "failed in decode (KeyError"),
     "no scores": ("def scores(self, *_): return {}", "has no pearson"),
     "no metrics": ("metrics = {}", "metrics is empty: give one at least, by its name"),

@@ -135,6 +135,9 @@ def test_further_texts_are_tokenised_like_the_training_texts(prepared):
     }.items():
         with pytest.raises(DataError, match=fault):
             prepared.tokenize(texts)
+    for given in (("one text",), (["a", "b"], "ab")):  # whose letters would be the texts
+        with pytest.raises(DataError, match="give a list of texts, not one text alone"):
+            prepared.tokenize(*given)
 
 
 def test_side_values_are_read_by_batch_also_after_perturbed_copies(prepared):
