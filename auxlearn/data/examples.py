@@ -279,7 +279,10 @@ def parse_splits(
             check_one_meaning(raw.found_labels, first.class_names, table.where)
         for note in raw.notes:
             changed.setdefault(note, []).append(name)
-    return raw_splits, [*notes, *(f"{', '.join(names)}: {note}" for note, names in changed.items())]
+    for note, names in changed.items():
+        each = " each" if len(names) > 1 and note[:1].isdecimal() else ""  # a count of one split
+        notes.append(f"{', '.join(names)}{each}: {note}")
+    return raw_splits, notes
 
 
 def to_split(

@@ -81,8 +81,11 @@ def write_dataset(folder: Path, kind: Kind = CLASSIFICATION) -> Path:
 
 
 def kind_for(loss: PrimaryLoss) -> Kind:
-    """Return the kind of labels that a loss is tried with."""
-    return next(kind for kind in all_kinds() if loss.takes(kind))
+    """Return the kind of labels that a loss is tried with: one of this package if it can be."""
+    own_last = sorted(
+        all_kinds(), key=lambda kind: not type(kind).__module__.startswith("auxlearn.")
+    )
+    return next(kind for kind in own_last if loss.takes(kind))
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,10 @@ def test_incomplete_examples_are_left_out_and_counted(serve):
         "2 examples with an empty text were left out",
         "1 examples without a label were left out",
     ]
+    split = nli(("a", "b", 0), ("c", "d", 2), ("g", "h", -1))
+    serve({"train": split, "test": split})
+    said = "train, test each: 1 examples without a label were left out"
+    assert load_hub("some/set", columns=PAIRS).notes == (said,)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,15 @@ import torch
 from torch import nn
 
 from auxlearn.core.errors import ConfigError
-from auxlearn.core.registry import KINDS, LOSSES, TASKS, WEIGHTINGS, register_loss
+from auxlearn.core.registry import (
+    KINDS,
+    LOSSES,
+    TASKS,
+    WEIGHTINGS,
+    register_kind,
+    register_loss,
+)
+from auxlearn.kinds.classification import Classification
 from auxlearn.plugins import (
     AuxiliaryTask,
     GramWeighting,
@@ -22,6 +30,7 @@ from auxlearn.plugins import (
 )
 from auxlearn.testing import check_loss, check_task
 from auxlearn.testing.checks import ObjectiveChecks, WeightingChecks, report
+from auxlearn.testing.tiny_run import build, kind_for
 from tests.cli.helpers import call, error
 from tests.helpers import one_line
 
@@ -242,6 +251,19 @@ def test_faults_of_a_loss_are_found(tmp_path):
 
     found = found_by(LOSSES, DividesByWeights, tmp_path, "accumulation")
     assert "items are 3 and 1 of two parts of a batch, a share of 0.750, but" in found
+
+
+def test_a_kind_of_someone_else_is_not_what_plug_ins_are_tried_with(monkeypatch):
+    monkeypatch.setattr(KINDS, "_registered", dict(KINDS._registered))
+
+    @register_kind("a_kind")
+    class First(Classification):
+        """Its name comes first, and its loss fails."""
+
+        def loss(self, logits, targets):
+            return logits.sum(-1)
+
+    assert kind_for(build(LOSSES, ("cross_entropy", {}))).name == "classification"
 
 
 @pytest.mark.parametrize("kind", KINDS.names())
