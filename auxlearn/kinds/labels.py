@@ -59,10 +59,9 @@ _OTHER_NUMBER = re.compile(
 _VARIATION = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # selectors of forms of emoji
 _SPAN, _DIVIDER = re.compile("O|[BI]-.+"), re.compile(r"[\s,;|]+")
 _MAPPING = re.compile(r"\s*\[?\s*\{\s*(['\"]).*\1\s*:", re.DOTALL)  # or a list of such
-#: A list of texts or numbers as numpy writes one of more than 1,000 items.
-_LEFT_OUT = re.compile(
-    r"\s*(?:array\()?\[\s*(?:['\"].*|[-0-9][^\[\]]*)[\s,]\.\.\.[\s,]*(?:['\"].*|[-0-9][^\[\]]*)?\]",
-    re.DOTALL,
+#: What begins as a list of texts, or is one of numbers as numpy writes more than 1,000 of them.
+_BROKEN = re.compile(
+    r"\s*(?:array\()?\[(?:['\"]|\s*[-0-9][^\[\]]*[\s,]\.\.\.[\s,]*(?:[-0-9][^\[\]]*)?\])"
 )
 _LIST = re.compile(r"(array|tensor)?[\[({].*[\])}]", re.DOTALL)
 SEPARATORS = "|;,<#/+& "
@@ -359,10 +358,12 @@ def _as_item_of_python(item: re.Match[str]) -> str:
 
 
 def whole_list(cell: str, place: str) -> list[Any] | None:
-    """Return the list that a cell holds as :func:`listed` does; refuse one that lacks items."""
+    """Return the list that a cell holds as :func:`listed` does; refuse one without its end, with a
+    word in no quotation marks, or whose items numpy has left out.
+    """
     items = listed(cell)
-    if items is None and _LEFT_OUT.match(cell):
-        raise DataError(f"{place}items of a list are left out (...): write it in JSON, whole")
+    if items is None and _BROKEN.match(cell):
+        raise DataError(f"{place}{describe(cell)} is no whole list: write all of it in JSON")
     return items
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -274,9 +275,16 @@ def _threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
     return float(best[np.abs(best - 0.5).argmin()])
 
 
+_UNQUOTED = re.compile(r"\[.*\]|\{[^:]*\}", re.DOTALL)  # a list without quotation marks
+
+
 def _labels(value: Any, place: str, column: str) -> Sequence[Any]:
     if isinstance(value, str):
         names = whole_list(value, f"{place}: ")
+        if names is None and _UNQUOTED.fullmatch(value.strip()):
+            raise DataError(
+                f"{place}: {describe(value)} is no list: write it in JSON, or join by |"
+            )
         if names is None:
             names = [part.strip() for part in value.split("|")] if value.strip() else []
         return names

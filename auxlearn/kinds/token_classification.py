@@ -35,17 +35,21 @@ if TYPE_CHECKING:
 
 _BIO = re.compile(r"O|[BI]-.+")
 
+_OTHER = (
+    r"_:/.\u2010-\u2015\u2212"  # what stands for a hyphen, such as the dash of a word processor
+)
+
 #: Marks of BIO, BIOES, BILOU, BMES and BMEWO before a type, behind it or alone.
 _SCHEMES = {
     "-prefix": re.compile(r"(?P<mark>[BIMELSUW])-(?P<type>.+)"),
-    "prefix": re.compile(r"(?P<mark>[BIMELSUW])[_:/.](?P<type>.+)"),
-    "suffix": re.compile(r"(?P<type>.+)[-_:/.](?P<mark>[BIMELSUW])"),
+    "prefix": re.compile(rf"(?P<mark>[BIMELSUW])[{_OTHER}](?P<type>.+)"),
+    "suffix": re.compile(rf"(?P<type>.+)[-{_OTHER}](?P<mark>[BIMELSUW])"),
     "bare": re.compile(r"(?P<mark>[BIMELSUW])(?P<type>)"),
 }
 _NESTED = re.compile(r"[BIMELSUW]-.+[|,;/+#][BIMELSUW]-.+")
 _FIRST, _LAST = {*"BSUW"}, {*"ELSUW"}  # marks that begin and that end a span
 _FEW_EXAMPLES = 10  # of which each may well be a single word
-_LIKE_SPAN = re.compile(r"[BI]|[BI][-_:/.].+|.+[-_:/.][BI]", re.IGNORECASE)
+_LIKE_SPAN = re.compile(rf"[BI]|[BI][-{_OTHER}].+|.+[-{_OTHER}][BI]", re.IGNORECASE)
 
 
 @register_kind("token_classification")

@@ -419,10 +419,12 @@ def test_lists_of_labels_in_cells_are_read(tmp_path):
     for number, write in enumerate((str, json.dumps, lambda row: str(np.array(row, dtype=str)))):
         folder = written(tmp_path / str(number), map(write, labels), suffix=".csv")
         assert labels_of(load(folder, "multi_label")) == labels
-    with one_line(
-        DataError, "'{a, b}': a label is a text; several are one list in JSON, or joined by |"
-    ):
+    with one_line(DataError, "'{a, b}' is no list: write it in JSON, or join by |"):
         load(written(tmp_path / "other", ["{a, b}", "a"], suffix=".csv"), "multi_label")
+    with one_line(DataError, "'[a]' is no list: write it in JSON, or join by |"):
+        load(written(tmp_path / "alone", ["[a]", "[b]"], suffix=".csv"), "multi_label")
+    with one_line(DataError, """"['a', 'b'" is no whole list: write all of it in JSON"""):
+        load(written(tmp_path / "cut", ["['a', 'b'", "['b']"], suffix=".csv"), "multi_label")
     for value in ({"choices": ["a", "b"]}, [{"start": 0, "end": 3, "labels": ["a"]}]):
         for kind in (None, "multi_label"):
             folder = written(tmp_path / "mapping", [json.dumps(value), "a"], suffix=".csv")
@@ -446,7 +448,7 @@ def test_an_abridged_list_of_numpy_is_refused(tmp_path):
         with np.printoptions(threshold=5):
             cell = write(np.array([f"w{number}" for number in range(20)]))
         folder = written(tmp_path, ["O O"], suffix=".csv", column="tags", tokens=[cell])
-        with one_line(DataError, "train.csv:2: items of a list are left out (...)"):
+        with one_line(DataError, "train.csv:2: ", "is no whole list: write all of it in JSON"):
             load(folder, "token_classification")
     assert listed("[E1] Ann [/E1]") is None
 
@@ -458,7 +460,7 @@ def test_an_abridged_list_of_indicators_is_refused(kind, tmp_path):
         [vectors, map(repr, vectors), ["['a', 'b', ...]", "['a']"], ["[0.5 1. ... 0. 1.]"] * 2]
     ):
         folder = written(tmp_path / str(number), list(map(str, cells)), suffix=".csv")
-        with one_line(DataError, "train.csv:2: items of a list are left out (...): write it in"):
+        with one_line(DataError, "train.csv:2: ", "is no whole list: write all of it in JSON"):
             load(folder, kind)
     names = ["[...]", "[sigh ... sob]"] * 2
     assert labels_of(load(written(tmp_path / "names", names, suffix=".csv"))) == names
@@ -503,6 +505,7 @@ SCHEMES = {
     "BMES": (["B-X", "M-X", "E-X", "B-X", "E-X", "O"], "B-X I-X I-X B-X I-X O"),
     "IOE2": (["I-X", "E-X", "I-X", "E-X", "O"], "B-X I-X B-X I-X O"),
     "single words": (["S-X", "O", "O"], "B-X O O"),
+    "dashes of a word processor": (["B\u2013X", "I\u2013X", "O"], "B-X I-X O"),
     "underscores": (["B_X", "I_X", "O", "B_Y-Z"], "B-X I-X O B-Y-Z"),
     "suffixes": (["X-B", "X-I", "O", "Y-B"], "B-X I-X O B-Y"),
     "suffixes of BMES": (["X-B", "X-M", "X-E", "X-S", "O"], "B-X I-X I-X B-X O"),
