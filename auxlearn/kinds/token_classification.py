@@ -312,9 +312,10 @@ def _check_map(
         )
         if old and types.setdefault(old, new) != new:
             shown = " and ".join(span_type or "O" for span_type in sorted({types[old], new}))
+            every = [n for n in names if (m := _SCHEMES[before].fullmatch(n)) and m["type"] == old]
             raise DataError(
                 f"{table.where}: labels: the tags of the spans '{shorten(old)}' become those of "
-                f"{shown}, which divides spans: map all of them, as B-{old} and I-{old}"
+                f"{shown}, which divides spans: map all of them, {some_of(every)}"
             )
 
 

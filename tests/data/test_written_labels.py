@@ -592,6 +592,11 @@ MAPPED = {
         {"B-X": "B-P"},
         "the spans 'P' become those of P and X",
     ),
+    "half of a type in BIOES": (
+        ["B-P", "E-P", "S-P"],
+        {"B-X": "B-P", "I-X": "I-P"},
+        "those of P and X, which divides spans: map all of them, B-P, E-P, S-P",
+    ),
     "half to none": (["B-P", "I-P", "O"], {"O": "B-P"}, "those of O and P, which divides spans"),
 }
 
