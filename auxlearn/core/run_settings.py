@@ -277,7 +277,8 @@ class MachineSettings(Described):
     """Run folder; by default a folder in runs/ named after the settings."""
 
     cache_dir: Annotated[PathText | None, Option("FOLDER")] = setting(None, "record")
-    """Cache of tokens and token scores; by default $AUXLEARN_CACHE, else ~/.cache/auxlearn."""
+    """Cache of tokens and token scores; by default $AUXLEARN_CACHE, else auxlearn in the user's
+    cache folder."""
 
     report_to: Annotated[tuple[str, ...], OneOrMany] = setting(
         (), "record", max_length=MOST_ENTRIES

@@ -143,7 +143,7 @@ def sweep(
             divided by ``jobs`` (local).
         retry_failed: Run failed trials again.
         cache_dir: Cache of tokenised texts and pseudo-likelihood scores; by default
-            ``~/.cache/auxlearn``.
+            ``$AUXLEARN_CACHE``, else the folder ``auxlearn`` in the user's cache folder.
         reporter: Shows the progress in place of the console or the notebook.
         verbose: Whether progress is shown where there is no ``reporter``.
 
