@@ -169,10 +169,13 @@ class RunConfig(RunSettings):
         files are left out, because two paths may have the same content.
         """
         ours, theirs = self.identity(), other.identity()
+        usual = {name: field.default for name, field in type(self).model_fields.items()}
         return [
             difference
-            for name in ours | theirs
-            for difference in differences(name, ours.get(name), theirs.get(name))
+            for name in ours | theirs  # some are left out where they have their defaults
+            for difference in differences(
+                name, ours.get(name, usual[name]), theirs.get(name, usual[name])
+            )
         ]
 
     def identity(self) -> dict[str, Any]:

@@ -167,6 +167,10 @@ def plan_trials(
         raise ConfigError("\n".join(dict.fromkeys(problems)))
     if not trials:
         raise SweepError(f"sweep '{sweep.name}' has no trials: 'exclude' leaves none")
+    without_aux = not any(trial.config.aux for trial in trials)
+    for axis in sweep.grid:
+        if axis.startswith("weights.") and without_aux and not sweep.search:
+            raise ConfigError(f"grid: {axis} has no effect without an auxiliary task: add aux")
     unused = [trial.config.without_effect(sweep.base) for trial in trials]
     if all(unused) and not sweep.search:
         raise ConfigError(f"base: {unused[0]}")

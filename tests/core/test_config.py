@@ -267,6 +267,16 @@ NO_IDENTITY = {
 }
 
 
+def test_a_default_that_differs_is_named():
+    changed = RunConfig(layer_decay=0.9, lr_scheduler_type="cosine", gradient_checkpointing=True)
+    assert sorted(RunConfig().differs_from(changed)) == [
+        "gradient_checkpointing False, not True",
+        "layer_decay 1.0, not 0.9",
+        "lr_scheduler_type linear, not cosine",
+    ]
+    assert "layer_decay 0.9, not 1.0" in changed.differs_from(RunConfig())
+
+
 def test_the_way_a_path_is_written_is_no_part_of_the_hash():
     """The first of each is as it always was: folders of earlier runs are found again."""
     for name, written, digest, other in (

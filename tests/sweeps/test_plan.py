@@ -47,6 +47,13 @@ def test_trials_differ_in_their_labels_and_not_in_whether_a_model_is_kept(trials
             trials(grid=grid, seeds=1)
 
 
+def test_options_of_a_weighting_need_an_auxiliary_task(trials):
+    grid = {"weights.fixed.alpha": [0.1, 0.2]}
+    with pytest.raises(ConfigError, match="alpha has no effect without an aux"):
+        trials(grid=grid, seeds=1)
+    assert len(trials(base={"aux": ["random_mlm"]}, grid=grid, seeds=1)) == 2
+
+
 def test_the_kind_of_labels_is_found_as_a_single_run_finds_it(trials, tmp_path):
     for name, labels in {"one": ("a", "b"), "several": (["a"], ["a", "b"])}.items():
         rows = [{"text": f"text {i}", "label": labels[i % 2]} for i in range(4)]
