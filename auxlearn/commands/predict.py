@@ -80,6 +80,7 @@ def command(
         click.echo(f"{len(table):,} texts with their predictions: {output}")
         return
     classes = {n: n.removeprefix(PROBABILITY) for n in table.columns if n.startswith(PROBABILITY)}
+    single_classes = any(isinstance(label, str) for label in table.columns[PREDICTED_LABEL])
     for row in range(len(table)):
         values = {name: column[row] for name, column in table.columns.items()}
         shown = {key: values[name] for key, name in read.items() if name in values}
@@ -89,8 +90,8 @@ def command(
             further = {"probabilities": probabilities} if probabilities else {}
             print_json({**shown, "label": label, **further}, indent=None)
             continue
-        if isinstance(label, str):  # a single class
-            cells = [label, f"{probabilities[label]:.4f}"]
+        if single_classes:
+            cells = ["", ""] if label is None else [label, f"{probabilities[label]:.4f}"]
         elif probabilities:
             cells = ["|".join(label or [])]
         else:

@@ -123,3 +123,8 @@ def test_predict_accepts_text_pairs(finished, tmp_path):
         record = json.loads(call("predict", finished(), "--json", *source, typed=typed).stdout)
         assert list(record["probabilities"].values()) == expected[0].tolist()
         assert record["text_pair"] == TEXTS[1]
+    (tmp_path / "half.csv").write_text("text,text_pair\na,b\nthe goal,\n")
+    done = call("predict", finished(), "--file", tmp_path / "half.csv")
+    first, second = done.stdout.splitlines()  # of which one has no prediction, told by a note
+    assert first.endswith("\ta\tb")
+    assert second == "\t\tthe goal\t"
