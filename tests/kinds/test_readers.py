@@ -210,6 +210,12 @@ def test_a_bad_label_gives_one_line(case, tmp_path):
         load_dataset(folder, columns=Columns(kind=kind))
 
 
+def test_one_label_that_some_texts_have_is_written_as_two_classes():
+    rows = [{"text": f"text {n}", "label": ["spam"] * (n % 2)} for n in range(6)]
+    with one_line(DataError, "has one label, 'spam', which some texts have: write two classes"):
+        load_dataset({"train": rows, "dev": rows})
+
+
 def test_a_test_split_of_hidden_lists_is_left_out():
     rows = [{"text": f"text {n}", "label": ["a", "b"][: n % 3]} for n in range(6)]
     hidden = [{"text": "hidden", "label": [-1]}]
