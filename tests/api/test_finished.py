@@ -165,7 +165,7 @@ def test_rows_without_a_text_have_no_prediction_and_blank_lines_are_named(run, t
     with pytest.warns(UserWarning, match="left out: line 2 of") as warned:
         assert len(auxlearn.predict(run, tmp_path / "in.txt")) == 2
     assert warned[0].filename == __file__
-    assert call("predict", run, "--file", tmp_path / "in.csv").stdout.splitlines()[1] == "\t"
+    assert call("predict", run, "--file", tmp_path / "in.csv").stdout.splitlines()[1] == "\t\t"
     assert "before texts that begin with -, write --" in error("predict", run, "-1 star")
 
 
