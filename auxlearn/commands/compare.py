@@ -69,6 +69,8 @@ def command(
     if output is not None:
         check_output_folder(output)
     comparison = compare(*folders, **what)
+    # before anything is printed, which a reader such as `head` may not take to its end
+    written = [] if output is None else comparison.save(output, decimals, show)
     if format_ == "terminal":
         console.print_results(*comparison.to_terminal(decimals, show))
     else:
@@ -78,7 +80,6 @@ def command(
         for note in (*of_parts, *comparison.notes):
             click.echo(note, err=True)
     if output is not None:
-        written = comparison.save(output, decimals, show)
         tables = sum(path.suffix in (".md", ".tex", ".csv") for path in written)
         plots = sum(path.suffix == ".pdf" for path in written)
         click.echo(f"{tables} tables and {plots} plots: {output}", err=True)

@@ -156,8 +156,8 @@ def checked_label(
     """Return the name of a label, "" if it is missing; errors as for :func:`read_names`."""
     is_list = isinstance(value, list | tuple | dict)
     if isinstance(value, str) and kind != "token_classification":
-        is_list = bool(_LIST.fullmatch(value.strip())) and (  # not a name such as "(none)"
-            whole_list(value, place) is not None or not {*value}.isdisjoint(",'\"")
+        is_list = whole_list(value, place) is not None or (  # not a name such as "(none)"
+            bool(_LIST.fullmatch(value.strip())) and not {*value}.isdisjoint(",'\"")
         )
     if is_list and isinstance(value, list) and [*map(type, value)] == [int, int, str]:
         raise DataError(

@@ -179,6 +179,14 @@ def test_the_command_prints_and_writes(make_sweep, tmp_path, monkeypatch):
     assert {path.name for path in out.iterdir()} == {
         "table.md", "table.tex", "scores.csv", "pairs.csv",
     }  # fmt: skip
+    before: list[str] = []  # what is printed, whose reader may go before its end
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "auxlearn.results.console.print_results",
+            lambda *_: before.extend(path.name for path in (tmp_path / "first").iterdir()),
+        )
+        call("compare", folder.path, "--output", tmp_path / "first")
+    assert len(before) == 4
     monkeypatch.setattr("auxlearn.comparison.compare.minimum_detectable_difference", None)
     for kind in ("markdown", "latex", "csv"):  # nothing is simulated unless asked for
         done = call("compare", folder.path, "--format", kind)

@@ -436,6 +436,8 @@ def test_sets_and_missing_values_in_cells_are_what_python_means(tmp_path):
     cells = ["{'b', 'a'}", "frozenset({'a'})", "set()", "frozenset()"] * 2
     found = load(written(tmp_path / "sets", cells, suffix=".csv"), "multi_label")
     assert labels_of(found) == [["a", "b"], ["a"], [], []] * 2
+    with one_line(DataError, "an example has one label; several are one list in JSON"):
+        load(written(tmp_path / "classes", cells[1:2] * 4, suffix=".csv"), "classification")
     for number, cell in enumerate(("[nan]", "['a', nan]", "['a' nan]", "{nan}", "[None]")):
         folder = written(tmp_path / str(number), ["['a']", cell], suffix=".csv")
         with one_line(DataError, "train.csv:3: missing label in column 'label'"):
