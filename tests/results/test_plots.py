@@ -12,7 +12,13 @@ from matplotlib.image import imread
 
 from auxlearn.core.files import read_json
 from auxlearn.core.metric_names import factor_table
-from auxlearn.results.figures import COLOURS, save_figure
+from auxlearn.results.figures import (
+    COLOURS,
+    figure_of,
+    legend_below,
+    legend_name,
+    save_figure,
+)
 from auxlearn.results.plots import RunPlots, draw, draw_smoothed, plot_run
 from auxlearn.results.record import RunResults
 from tests.results import examples
@@ -96,3 +102,11 @@ def test_a_noisy_series_is_averaged():
     assert list(points.get_ydata()) == values
     assert line.get_ydata()[30] == pytest.approx(sum(values[25:36]) / 11)
     assert line.get_ydata()[0] == pytest.approx(sum(values[:6]) / 6)
+
+
+def test_a_name_that_begins_with_an_underscore_is_in_the_legend():
+    figure, (axes,) = figure_of(3, 2)
+    for name in ("_ours", "theirs"):
+        axes.plot([0, 1], label=legend_name(name))
+    legend_below(figure, [axes])
+    assert [text.get_text().strip() for text in figure.legends[0].texts] == ["_ours", "theirs"]
