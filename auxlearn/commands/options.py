@@ -366,9 +366,13 @@ def _unknown(flag: str, owners: Iterable[str]) -> str:
     context = click.get_current_context(silent=True)
     params = context.command.params if context else []
     known = [name for param in params for name in param.opts if name.startswith("--")]
-    command = context.info_name if context else "train"
-    hint = suggestion(flag, [*known, *owners]) or f"see `auxlearn {command} --help`"
-    return f"unknown option '{flag}': {hint}"
+    return f"unknown option '{flag}': {suggestion(flag, [*known, *owners]) or _help()}"
+
+
+def _help() -> str:
+    """Return where the arguments of the command that runs are described."""
+    context = click.get_current_context(silent=True)
+    return f"see `auxlearn {context.info_name if context else 'train'} --help`"
 
 
 def _pairs(extra: Sequence[str]) -> Iterator[tuple[str, str | None]]:
@@ -377,7 +381,7 @@ def _pairs(extra: Sequence[str]) -> Iterator[tuple[str, str | None]]:
     for argument in left:
         if not argument.startswith("--"):
             what = "unknown option" if argument.startswith("-") else "unexpected argument"
-            raise ConfigError(f"{what} '{argument}': see `auxlearn train --help`")
+            raise ConfigError(f"{what} '{argument}': {_help()}")
         flag, equals, value = argument.partition("=")
         if not equals:
             value = next(left, "--")

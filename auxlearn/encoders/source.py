@@ -111,6 +111,7 @@ def _check_folder(folder: Path) -> None:
         files = {path.name for path in folder.iterdir()}
     except OSError as error:
         raise EncoderError(f"{folder} cannot be read ({error.strerror})") from None
+    verify_export(folder)
     # That of a run folder is in "model", that of sentence-transformers may be in "0_Transformer".
     inner = sorted({path.parent for name in VOCABULARIES for path in folder.glob(f"*/{name}")})
     if "config.json" not in files:
@@ -119,7 +120,6 @@ def _check_folder(folder: Path) -> None:
     if not files & VOCABULARIES:
         meant = f"name {inner[0]}" if inner else "save it with tokenizer.save_pretrained"
         raise EncoderError(f"{folder} holds no tokenizer: {meant}")
-    verify_export(folder)
     checks.check_files(folder)
 
 

@@ -51,7 +51,7 @@ _MANY_NUMBERS, FEW = 50, 3
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?|[+-]?\d+[eE][+-]?\d+")
 #: A whole number as programs write a column of floats, in CSV for example.
-_WHOLE_DECIMAL = re.compile(r"(0|-?[1-9][0-9]{0,17})\.0")
+_WHOLE_DECIMAL = re.compile(r"-?(0|[1-9][0-9]{0,17})\.0")  # "-0.0" is how a rounded -0.3 is written
 #: A number with a decimal comma, or several numbers; and a share in percent.
 _OTHER_NUMBER = re.compile(
     r"[+-]?(\d+(,\d+)+(\.\d+|[eE][+-]?\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?\s*%)"
@@ -300,7 +300,7 @@ def label_name(value: Any, codes: bool = False) -> str:
     if not isinstance(name, str):
         raise ValueError(f"{describe(value)} cannot name a class")
     is_float = _WHOLE_DECIMAL.fullmatch(name) and not codes
-    return name.partition(".")[0] if is_float else name
+    return str(int(name.partition(".")[0])) if is_float else name
 
 
 def looks_of(name: str) -> str:

@@ -78,6 +78,7 @@ def test_every_command_is_listed_and_has_help():
         (["--versoin"], "unknown option '--versoin': did you mean '--version'?"),
         (["evaluate", "x"], "missing option '--dataset' (see `cli evaluate --help`)"),
         (["predict"], "missing argument 'RUN' (see `cli predict --help`)"),
+        (["check", "simcse", "mlm"], "unexpected argument 'mlm': see `auxlearn check --help`"),
     ],
 )
 def test_a_usage_error_is_one_line(arguments, line):

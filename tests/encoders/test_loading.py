@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from auxlearn.core.errors import EncoderError
+from auxlearn.core.files import write_manifest
 from auxlearn.core.settings import encoder_source
 from auxlearn.encoders.load import check_length, load_classifier, load_encoder
 from tests import helpers
@@ -42,6 +43,10 @@ def test_a_tokenizer_without_a_token_that_is_needed(folder, tokens, message):
 
 def test_what_a_folder_lacks_is_named(folder, tmp_path):
     """Other faults of a folder are among the bad inputs."""
+    export = shutil.copytree(folder, tmp_path / "export")
+    write_manifest(export)
+    (export / "tokenizer.json").unlink()
+    assert "is damaged (tokenizer.json: No such file or directory)" in refusal(export)
     (folder / "model.safetensors").unlink()
     assert "holds no weights that are read: model.safetensors or pytorch_model" in refusal(folder)
     run = tmp_path / "run"

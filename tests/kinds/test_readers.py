@@ -373,6 +373,18 @@ def test_faulty_maps_are_one_line(folder, labels, kind, message):
         load_dataset(str(folder), columns=RunConfig(labels=labels).columns)
 
 
+@pytest.mark.parametrize("kind", [None, "classification"])
+def test_a_zero_with_a_sign_is_that_without(kind, tmp_path):
+    labels = [-0.0, 1.0, 0.0, 1.0] * 3  # as in round(-0.3)
+    frame = pd.DataFrame({"text": [f"text {row}" for row in range(12)], "label": labels})
+    frame["split"] = ["train"] * 4 + ["dev"] * 4 + ["test"] * 4
+    frame.to_csv(tmp_path / "rounded.csv", index=False)
+    for source in (frame, str(tmp_path / "rounded.csv")):
+        found = load_dataset(source, columns=Columns(kind=kind))
+        assert found.label_names == ("0", "1")
+        assert names(found.splits["dev"]) == ["0", "1", "0", "1"]
+
+
 def test_labels_that_train_lacks_are_an_error_unless_they_count(folder):
     with pytest.raises(DataError, match=r"dev has labels that train lacks.*unknown_labels count"):
         load_dataset(str(folder))
