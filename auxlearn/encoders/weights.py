@@ -100,6 +100,8 @@ def _read_pickle(path: Path) -> dict[str, Any]:
 
 def _unreadable(path: Path, error: Exception) -> EncoderError:
     reason = shorten(" ".join(str(error).partition("\n")[0].split()), 100)
+    if isinstance(error, KeyError):  # a byte that is no instruction of pickle
+        reason = "it is no file of torch.save"
     return EncoderError(f"{path} is damaged ({reason}): download it again")
 
 

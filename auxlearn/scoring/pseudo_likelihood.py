@@ -129,7 +129,7 @@ def score_texts(
 ) -> Tensor:
     """Return :func:`pseudo_log_likelihood`, ``(tokens, ...)``, from the cache where possible."""
     fingerprint = encoder.language_model_fingerprint()
-    with progress("scoring tokens", int(texts.maskable.sum())) as advance:
+    with progress("scores of tokens", int(texts.maskable.sum())) as advance:  # cached ones as well
         done: set[int] = set()
 
         def score_shard(number: int) -> Tensor:

@@ -37,8 +37,10 @@ class FixedOptions(MixOptions):
     @field_validator("alpha")
     @classmethod
     def _leaves_a_share(cls, alpha: float | tuple[float, ...]) -> float | tuple[float, ...]:
+        if alpha == 0:
+            raise ValueError("a share of 0 trains no task; [0] measures one without training on it")
         shares = (alpha,) if isinstance(alpha, float) else alpha
-        if sum(shares) >= 1 or any(share < 0 for share in shares) or alpha == 0:
+        if sum(shares) >= 1 or any(share < 0 for share in shares):
             raise ValueError("it is outside (0, 1): the primary task keeps 1 - alpha")
         return alpha
 

@@ -121,7 +121,7 @@ BAD = {
         {"pytorch_model.bin": replicas.old_bert(False)["pytorch_model.bin"][:50_000]},
         "pytorch_model.bin is damaged",
     ),
-    "no pickle": ({"pytorch_model.bin": b"a pickle"}, "pytorch_model.bin"),
+    "no pickle": ({"pytorch_model.bin": b"hello"}, "it is no file of torch.save"),
     "one tensor": ({"pytorch_model.bin": replicas.pickled(torch.ones(2))}, "is not a state_dict"),
     "a checkpoint of a trainer": (
         {"pytorch_model.bin": replicas.pickled({"state_dict": {}, "epoch": 3})},

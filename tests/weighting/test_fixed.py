@@ -30,10 +30,15 @@ def test_alpha_is_the_share_of_the_auxiliary_tasks(alpha, weights):
     assert torch.equal(fixed_weights(alpha, len(weights) - 1), found)
 
 
-@pytest.mark.parametrize("alpha", [0, 1, -0.1, [0.5, 0.5], [-0.2, 0.5]])
+@pytest.mark.parametrize("alpha", [1, -0.1, [0.5, 0.5], [-0.2, 0.5]])
 def test_alpha_outside_its_range_is_refused(alpha):
     with pytest.raises(ValueError, match=r"is outside \(0, 1\): the primary task keeps 1 - alpha"):
         FixedOptions.model_validate({"alpha": alpha})
+
+
+def test_a_share_of_0_has_another_form():
+    with pytest.raises(ValueError, match=r"\[0\] measures one without training on it"):
+        FixedOptions.model_validate({"alpha": 0})
 
 
 @pytest.mark.parametrize(("alpha", "count"), [([0.1, 0.2], 2), ([0.1], 3), ([], 2)])
